@@ -1,0 +1,36 @@
+/* Api: the dialects: a request's JSON to a job, a job's events to JSON and SSE.
+ * Threads: handlers run on the event thread and hand the body to a worker, which parses, renders and tokenizes and submits the job;
+ * the scheduler's events come back to the event thread, which formats and writes them.
+ * Must not know: sockets, tensors, which policy runs. Tests: tests/e2e/test_*.py */
+#pragma once
+#include "http/http.h"
+#include "model/chat.h"
+#include "model/tokenizer.h"
+#include "sched/sched.h"
+
+struct api;
+
+struct api_options {
+    const struct tokenizer *tokenizer;        /* borrowed, as all below */
+    const struct chat_template *chat;         /* never NULL */
+    const char *chat_source;                  /* its text, for /props */
+    struct sched *sched;
+    const char *model_name, *model_path, *model_arch;
+    uint64_t model_params, model_bytes;
+    uint32_t context, context_train, n_embd, slots;
+    uint32_t workers, max_json_depth, keepalive_s, watchdog_s, max_unsent_bytes;
+    struct sampler_params sampling; /* defaults */
+};
+
+/* Starts the workers. The http server is made after it, from api_routes; api_attach tells it which one. */
+int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen);
+const struct http_route *api_routes(struct api *a, size_t *ret_n);
+void api_attach(struct api *a, struct http *h);
+/* From now on new requests get 503 with Retry-After, and /ready says draining. Event thread. */
+void api_drain(struct api *a);
+/* Requests in flight (workers and jobs). Event thread. */
+uint32_t api_in_flight(const struct api *a);
+/* Ends what still runs with an error event. Event thread. */
+void api_abort(struct api *a, const char *reason);
+/* After http_run returned: joins the workers. */
+void api_free(struct api *a);

@@ -1,0 +1,108 @@
+/* Sched: takes jobs (tokens in, sampled tokens out) and runs them together in shared windows.
+ *
+ * Thread: one thread of its own owns slots, queue, sampling and the engine. Others only submit, cancel and pause, through
+ * a bounded queue. It tells what happens through each job's on_event, called on the scheduler thread, which must not
+ * block: an event is to be handed on.
+ * Must not know: JSON, sockets, CUDA. Never waits on a socket: a slow reader pauses its own job only.
+ * Tests: tests/unit/test_sched.c, tests/e2e */
+#pragma once
+#include "engine/engine.h"
+#include "model/sampler.h"
+#include "model/tokenizer.h"
+
+struct sched;
+
+enum sched_stop { /* why a generation ended */
+    SCHED_STOP_NONE,
+    SCHED_STOP_EOG,       /* the model's own end */
+    SCHED_STOP_STRING,    /* a stop string */
+    SCHED_STOP_LENGTH,    /* max_new_tokens, or the context is full */
+    SCHED_STOP_CANCELLED, /* sched_cancel */
+    SCHED_STOP_FAILED,    /* `error` says why */
+};
+
+struct sched_token {
+    struct sampler_choice choice; /* top logprobs as asked for */
+};
+
+struct sched_timings {
+    uint32_t cached, prompt, generated; /* prompt: tokens processed = prompt length - cached */
+    double queue_ms, prompt_ms, generate_ms;
+    double first_token_ms; /* from submit */
+};
+
+enum sched_event_kind {
+    SCHED_EV_STARTED,  /* it has a slot; `slot`, `timings.cached` */
+    SCHED_EV_PROGRESS, /* a prompt chunk was read: `timings.prompt` tokens so far */
+    SCHED_EV_TEXT,     /* text and/or tokens that became certain */
+    SCHED_EV_DONE,     /* the last one, exactly once: stop, timings */
+};
+
+struct sched_event { /* valid during the call only */
+    enum sched_event_kind kind;
+    uint64_t job;
+    uint32_t slot;
+    const char *text; /* never splits a character, never holds the start of a stop string */
+    size_t text_len;
+    const struct sched_token *tokens; /* when the job asked for logprobs: those whose text is now wholly out */
+    size_t n_tokens;
+    enum sched_stop stop;
+    const char *error;
+    struct sched_timings timings;
+};
+
+struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, stops and biases too) */
+    const int32_t *tokens; /* the prompt, 1..context-1 */
+    size_t n_tokens;
+    struct sampler_params sampling;
+    uint32_t max_new_tokens; /* 0: what fits in the context */
+    const char *const *stops;
+    const size_t *stop_lens;
+    size_t n_stops;
+    bool cache_prompt;   /* reuse a kept prefix (default true in requests) */
+    int32_t id_slot;     /* -1: any */
+    uint64_t client_key; /* for the per-client share of the queue; 0: nobody */
+    void (*on_event)(void *arg, const struct sched_event *ev);
+    void *arg;
+};
+
+struct sched_options {
+    uint32_t context;      /* tokens of one request, prompt and answer */
+    uint32_t slots;        /* conversations kept */
+    uint32_t rows;         /* requests running at once, <= slots */
+    uint32_t queue_max;    /* waiting requests */
+    uint32_t chunk_tokens; /* longest prompt chunk, 512 */
+    uint32_t max_pause_ms; /* longest chunk between two decode windows of a stream */
+};
+
+/* Starts the thread. engine and tokenizer are borrowed and must outlive it. */
+int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_options *o, struct sched **ret_sched,
+                char *err, size_t errlen);
+/* Ends every job (DONE with SCHED_STOP_CANCELLED), joins the thread. */
+void sched_stop(struct sched *s);
+
+/* [any thread] *ret_job names it from now on. -EAGAIN: the queue is full (429); -EBUSY: this client already holds its half of the queue
+ * (429); -ENOMEM; -EINVAL (err). on_event may be called before this returns. */
+int sched_submit(struct sched *s, const struct sched_job *job, uint64_t *ret_job, char *err, size_t errlen);
+/* [any thread] The job ends within one window; unknown ids are ignored. */
+void sched_cancel(struct sched *s, uint64_t job);
+/* [any thread] A paused job keeps its slot and generates nothing. */
+void sched_pause(struct sched *s, uint64_t job, bool paused);
+
+/* What the last step looked like: an immutable record, replaced after each step. */
+struct sched_slot_status {
+    bool busy;
+    uint64_t job;
+    uint32_t tokens;
+};
+struct sched_status {
+    uint64_t step, last_step_ns; /* monotonic clock */
+    uint32_t running, waiting, slots;
+    uint64_t started, completed, cancelled, failed; /* started = completed + cancelled + failed + running + waiting */
+    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint32_t kv_blocks, kv_blocks_used;
+    const char *doing; /* "idle", "reading a prompt", "decoding" */
+    struct sched_slot_status slot[];
+};
+/* [any thread] A copy, to be freed with free(); NULL only when out of memory. Does not wait for the scheduler. */
+struct sched_status *sched_status_get(struct sched *s);
