@@ -12,6 +12,12 @@
 int jsonx_parse(const char *text, size_t len, unsigned max_depth, bool reject_duplicates, json_t **ret_value,
                 char *err, size_t errlen);
 
+/* The same with duplicates rejected, and tells the line of every key: `seen` is called once per key, after its value was
+ * read and just before it is added to `object`; `key` is valid during the call. Objects keep their address. */
+int jsonx_parse_lines(const char *text, size_t len, unsigned max_depth,
+                      void (*seen)(void *arg, const json_t *object, const char *key, unsigned line), void *arg,
+                      json_t **ret_value, char *err, size_t errlen);
+
 /* Getters: 1 when present and right (value stored), 0 when absent or null, -EINVAL with err like
  * "temperature: 3.5 is outside 0..2" or "stream: a string where true or false is wanted". */
 int jsonx_get_bool(const json_t *object, const char *key, bool *ret_value, char *err, size_t errlen);
