@@ -1,10 +1,9 @@
 /* Sched: takes jobs (tokens in, sampled tokens out) and runs them together in shared windows.
  *
- * Thread: one thread of its own owns slots, queue, sampling and the engine. Others only submit, cancel and pause, through
- * a bounded queue. It tells what happens through each job's on_event, called on the scheduler thread, which must not
- * block: an event is to be handed on.
- * Must not know: JSON, sockets, CUDA. Never waits on a socket: a slow reader pauses its own job only.
- * Tests: tests/unit/test_sched.c, tests/e2e */
+ * Thread: one thread of its own owns slots, queue, sampling and the engine. Others only submit, cancel and
+ * pause, through a bounded queue. It tells what happens through each job's on_event, called on the scheduler
+ * thread, which must not block: an event is to be handed on. Must not know: JSON, sockets, CUDA. Never waits
+ * on a socket: a slow reader pauses its own job only. Tests: tests/unit/test_sched.c, tests/e2e */
 #pragma once
 #include "engine/engine.h"
 #include "model/sampler.h"
@@ -13,12 +12,12 @@
 struct sched;
 
 enum sched_stop { /* why a generation ended */
-    SCHED_STOP_NONE,
-    SCHED_STOP_EOG,       /* the model's own end */
-    SCHED_STOP_STRING,    /* a stop string */
-    SCHED_STOP_LENGTH,    /* max_new_tokens, or the context is full */
-    SCHED_STOP_CANCELLED, /* sched_cancel */
-    SCHED_STOP_FAILED,    /* `error` says why */
+                  SCHED_STOP_NONE,
+                  SCHED_STOP_EOG,       /* the model's own end */
+                  SCHED_STOP_STRING,    /* a stop string */
+                  SCHED_STOP_LENGTH,    /* max_new_tokens, or the context is full */
+                  SCHED_STOP_CANCELLED, /* sched_cancel */
+                  SCHED_STOP_FAILED,    /* `error` says why */
 };
 
 struct sched_token {
@@ -44,7 +43,8 @@ struct sched_event { /* valid during the call only */
     uint32_t slot;
     const char *text; /* never splits a character, never holds the start of a stop string */
     size_t text_len;
-    const struct sched_token *tokens; /* when the job asked for logprobs: those whose text is now wholly out */
+    const struct sched_token
+        *tokens; /* when the job asked for logprobs: those whose text is now wholly out */
     size_t n_tokens;
     enum sched_stop stop;
     const char *error;
@@ -76,13 +76,13 @@ struct sched_options {
 };
 
 /* Starts the thread. engine and tokenizer are borrowed and must outlive it. */
-int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_options *o, struct sched **ret_sched,
-                char *err, size_t errlen);
+int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_options *o,
+                struct sched **ret_sched, char *err, size_t errlen);
 /* Ends every job (DONE with SCHED_STOP_CANCELLED), joins the thread. */
 void sched_stop(struct sched *s);
 
-/* [any thread] *ret_job names it from now on. -EAGAIN: the queue is full (429); -EBUSY: this client already holds its half of the queue
- * (429); -ENOMEM; -EINVAL (err). on_event may be called before this returns. */
+/* [any thread] *ret_job names it from now on. -EAGAIN: the queue is full (429); -EBUSY: this client already
+ * holds its half of the queue (429); -ENOMEM; -EINVAL (err). on_event may be called before this returns. */
 int sched_submit(struct sched *s, const struct sched_job *job, uint64_t *ret_job, char *err, size_t errlen);
 /* [any thread] The job ends within one window; unknown ids are ignored. */
 void sched_cancel(struct sched *s, uint64_t job);
@@ -98,11 +98,13 @@ struct sched_slot_status {
 struct sched_status {
     uint64_t step, last_step_ns; /* monotonic clock */
     uint32_t running, waiting, slots;
-    uint64_t started, completed, cancelled, failed; /* started = completed + cancelled + failed + running + waiting */
+    uint64_t started, completed, cancelled,
+        failed; /* started = completed + cancelled + failed + running + waiting */
     uint64_t prompt_tokens, cached_tokens, generated_tokens;
     uint32_t kv_blocks, kv_blocks_used;
     const char *doing; /* "idle", "reading a prompt", "decoding" */
     struct sched_slot_status slot[];
 };
-/* [any thread] A copy, to be freed with free(); NULL only when out of memory. Does not wait for the scheduler. */
+/* [any thread] A copy, to be freed with free(); NULL only when out of memory. Does not wait for the
+ * scheduler. */
 struct sched_status *sched_status_get(struct sched *s);
