@@ -1,0 +1,193 @@
+/* Cpu math, portable: a vector is an array and the compiler makes of it what it can. No fused multiply-add.
+ * Included by cpu_math.h alone, which says what holds for all forms; cpu_math_avx512.h says what each
+ * function does. */
+#pragma once
+#include "quant.h"
+
+typedef struct {
+    float v[16];
+} v16f;
+
+#define V16_FN static inline __attribute__((always_inline))
+#define V16_EACH for (int i = 0; i < 16; i++)
+
+V16_FN v16f v16_set1(float x)
+{
+    v16f r;
+    V16_EACH
+    r.v[i] = x;
+    return r;
+}
+
+V16_FN v16f v16_zero(void)
+{
+    return v16_set1(0);
+}
+
+V16_FN v16f v16_load(const float *p)
+{
+    v16f r;
+    memcpy(r.v, p, sizeof r.v);
+    return r;
+}
+
+V16_FN void v16_store(float *p, v16f a)
+{
+    memcpy(p, a.v, sizeof a.v);
+}
+
+V16_FN v16f v16_load_n(const float *p, uint32_t n)
+{
+    v16f r = v16_zero();
+    for (uint32_t i = 0; i < n; i++)
+        r.v[i] = p[i];
+    return r;
+}
+
+V16_FN void v16_store_n(float *p, v16f a, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = a.v[i];
+}
+
+V16_FN v16f v16_load_f16(const uint16_t *p)
+{
+    v16f r;
+    V16_EACH
+    r.v[i] = quant_f16_to_f32(p[i]);
+    return r;
+}
+
+V16_FN v16f v16_load_bf16(const uint16_t *p)
+{
+    v16f r;
+    V16_EACH
+    r.v[i] = quant_bf16_to_f32(p[i]);
+    return r;
+}
+
+V16_FN v16f v16_load_byte(const uint8_t *p, uint32_t i)
+{
+    v16f r;
+    for (uint32_t lane = 0; lane < 16; lane++)
+        r.v[lane] = (float)p[4 * lane + i];
+    return r;
+}
+
+V16_FN v16f v16_add(v16f a, v16f b)
+{
+    V16_EACH
+    a.v[i] = a.v[i] + b.v[i];
+    return a;
+}
+
+V16_FN v16f v16_sub(v16f a, v16f b)
+{
+    V16_EACH
+    a.v[i] = a.v[i] - b.v[i];
+    return a;
+}
+
+V16_FN v16f v16_mul(v16f a, v16f b)
+{
+    V16_EACH
+    a.v[i] = a.v[i] * b.v[i];
+    return a;
+}
+
+V16_FN v16f v16_div(v16f a, v16f b)
+{
+    V16_EACH
+    a.v[i] = a.v[i] / b.v[i];
+    return a;
+}
+
+V16_FN v16f v16_max(v16f a, v16f b)
+{
+    V16_EACH
+    a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i];
+    return a;
+}
+
+V16_FN v16f v16_min(v16f a, v16f b)
+{
+    V16_EACH
+    a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i];
+    return a;
+}
+
+V16_FN v16f v16_fma(v16f a, v16f b, v16f c)
+{
+    V16_EACH
+    a.v[i] = a.v[i] * b.v[i] + c.v[i];
+    return a;
+}
+
+/* Adding 1.5 * 2^23 leaves no place for a fraction, and the addition rounds to nearest even. Good for |a| <
+ * 2^22. */
+V16_FN v16f v16_round(v16f a)
+{
+    V16_EACH
+    a.v[i] = (a.v[i] + 0x1.8p23f) - 0x1.8p23f;
+    return a;
+}
+
+V16_FN float v16_power_of_2(int32_t n)
+{
+    uint32_t bits = (uint32_t)(n + 127) << 23;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+V16_FN v16f v16_scale(v16f a, v16f n)
+{
+    V16_EACH
+    {
+        /* A NaN has no whole part to convert; it is in a as well. */
+        int32_t whole = n.v[i] >= -160 && n.v[i] <= 160 ? (int32_t)n.v[i] : 0, first = whole / 2;
+        a.v[i] = a.v[i] * v16_power_of_2(first) * v16_power_of_2(whole - first);
+    }
+    return a;
+}
+
+V16_FN float v16_sum(v16f a)
+{
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            a.v[i] += a.v[i + half];
+    return a.v[0];
+}
+
+V16_FN float v16_max_lane(v16f a)
+{
+    for (int i = 1; i < 16; i++)
+        a.v[0] = a.v[0] > a.v[i] ? a.v[0] : a.v[i];
+    return a.v[0];
+}
+
+V16_FN uint32_t v16_amax_bits(v16f a, v16f b)
+{
+    uint32_t most = 0, u[32];
+    memcpy(u, a.v, sizeof a.v);
+    memcpy(u + 16, b.v, sizeof b.v);
+    for (int i = 0; i < 32; i++) {
+        u[i] &= 0x7fffffffu;
+        most = u[i] > most ? u[i] : most;
+    }
+    return most;
+}
+
+V16_FN int32_t v16_to_bytes(v16f a, v16f b, float by, int8_t *to)
+{
+    int32_t sum = 0;
+    a = v16_round(v16_mul(a, v16_set1(by)));
+    b = v16_round(v16_mul(b, v16_set1(by)));
+    V16_EACH
+    {
+        to[i] = (int8_t)a.v[i];
+        to[i + 16] = (int8_t)b.v[i];
+        sum += to[i] + to[i + 16];
+    }
+    return sum;
+}
