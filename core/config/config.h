@@ -1,7 +1,7 @@
-/* Config: the operator's settings. One table of keys (keys.c: name, type, unit, bounds, default, reloadable, help) drives
- * parsing, --set, `berth check`, --help-config and conf/README.md.
- * Pure data once loaded; whoever loads it owns it. Must not know: what a setting does.
- * Tests: tests/unit/test_config.c, tests/e2e/test_check.py */
+/* Config: the operator's settings. One table of keys (keys.c: name, type, unit, bounds, default, reloadable,
+ * help) drives parsing, --set, `berth check`, --help-config and conf/README.md. Pure data once loaded;
+ * whoever loads it owns it. Must not know: what a setting does. Tests: tests/unit/test_config.c,
+ * tests/e2e/test_check.py */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,19 +20,19 @@ struct config {
         struct config_list listen, cors_origins;
         char *keys_file; /* NULL: none */
         bool open, metrics_open;
-        int64_t max_header_bytes, max_body_bytes, max_json_depth, max_connections, header_timeout_s, idle_timeout_s,
-            max_unsent_bytes, drain_s, watchdog_s, keepalive_s, workers;
+        int64_t max_header_bytes, max_body_bytes, max_json_depth, max_connections, header_timeout_s,
+            idle_timeout_s, max_unsent_bytes, drain_s, watchdog_s, keepalive_s, workers;
     } server;
-    struct { /* model */
+    struct {                 /* model */
         char *path;          /* NULL: the first GGUF file in ./models */
         int64_t context;     /* tokens; CONFIG_AUTO: as trained, bounded by memory */
         char *chat_template; /* path of a file; NULL: the model's own */
         char *name;          /* what /v1/models calls it; NULL: the file's name without .gguf */
     } model;
-    struct { /* engine */
-        char *device;      /* auto cpu */
-        char *isa;         /* auto avx512 avx2 portable */
-        int64_t threads;   /* CONFIG_AUTO: the cores this process may use */
+    struct {             /* engine */
+        char *device;    /* auto cpu */
+        char *isa;       /* auto avx512 avx2 portable */
+        int64_t threads; /* CONFIG_AUTO: the cores this process may use */
         int64_t slots, rows;
         int64_t kv_tokens; /* CONFIG_AUTO */
         char *kv_type;     /* f16 f32 */
@@ -51,12 +51,16 @@ struct config {
     } log;
 };
 
-/* Loads path (NULL: only defaults), then the overrides "a.b=c", in order, later ones winning. All or nothing: on failure err names the
- * key's path, the value, what is allowed, and file and line where that is known. Relative paths in a file are relative to it; in
- * overrides to the working directory. -EINVAL, -ENOENT, -ENOMEM, or what reading the file said. */
-int config_load(const char *path, const char *const *sets, size_t n_sets, struct config **ret_config, char *err,
-                size_t errlen);
+/* Loads path (NULL: only defaults), then the overrides "a.b=c", in order, later ones winning. All or nothing:
+ * on failure err names the key's path, the value, what is allowed, and file and line where that is known.
+ * Relative paths in a file are relative to it; in overrides to the working directory. -EINVAL, -ENOENT,
+ * -ENOMEM, or what reading the file said. */
+int config_load(const char *path, const char *const *sets, size_t n_sets, struct config **ret_config,
+                char *err, size_t errlen);
 void config_free(struct config *c);
+/* Whether every file the config names can be read. -EINVAL with err naming the key, the path and where it was
+ * set. */
+int config_check_files(const struct config *c, char *err, size_t errlen);
 /* Prints every key, its value and where it came from (default, file line, --set). */
 void config_print(const struct config *c, FILE *out);
 /* Prints the table for people: --help-config (text) and the body of conf/README.md (markdown). */

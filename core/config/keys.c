@@ -1,0 +1,166 @@
+/* Keys: the table itself, and finding a row by its name. A new setting is a row here and a field in config.h.
+ * Pure constant data; any thread. Must not know: what a setting does. Tests: tests/unit/test_config.c */
+#include "config/keys.h"
+
+#include "util/jsonx.h"
+
+#include <string.h>
+
+#define AT(field) offsetof(struct config, field)
+#define LIST(field_, fallback_, max_)                                                                        \
+    .type = KEY_LIST, .offset = AT(field_), .fallback = fallback_, .max = max_
+#define PATH(field_) .type = KEY_PATH, .offset = AT(field_), .fallback = "null"
+#define TEXT(field_) .type = KEY_TEXT, .offset = AT(field_), .fallback = "null"
+#define BOOL(field_, fallback_) .type = KEY_BOOL, .offset = AT(field_), .fallback = fallback_
+#define CHOICE(field_, fallback_, choices_)                                                                  \
+    .type = KEY_CHOICE, .offset = AT(field_), .fallback = fallback_, .choices = choices_
+#define INT(field_, fallback_, min_, max_)                                                                   \
+    .type = KEY_INT, .offset = AT(field_), .fallback = fallback_, .min = min_, .max = max_
+#define AUTO(field_, min_, max_)                                                                             \
+    .type = KEY_INT_AUTO, .offset = AT(field_), .fallback = "\"auto\"", .min = min_, .max = max_
+#define REAL(field_, fallback_, min_, max_)                                                                  \
+    .type = KEY_REAL, .offset = AT(field_), .fallback = fallback_, .min = min_, .max = max_
+#define UNIT(unit_) .unit = unit_
+#define RELOAD .reloadable = true
+#define RESTART .reloadable = false
+#define HELP(help_) .help = help_
+
+/* clang-format off */
+const struct config_key config_keys[] = {
+    { "server.listen", LIST(server.listen, "[\"127.0.0.1:8080\"]", 16), UNIT(""), RESTART,
+      HELP("Addresses to listen on: host:port, [ipv6]:port or unix:/path; port 0 lets the kernel choose. Beyond "
+           "loopback it needs keys or server.open.") },
+    { "server.keys_file", PATH(server.keys_file), UNIT(""), RELOAD,
+      HELP("File with the API keys. Without it anyone who reaches the address may ask.") },
+    { "server.open", BOOL(server.open, "false"), UNIT(""), RESTART,
+      HELP("Allow listening beyond loopback without keys.") },
+    { "server.metrics_open", BOOL(server.metrics_open, "false"), UNIT(""), RELOAD,
+      HELP("With keys: let /metrics, /slots, /events and /placements be read without the admin key.") },
+    { "server.cors_origins", LIST(server.cors_origins, "[]", 64), UNIT(""), RELOAD,
+      HELP("Web origins (\"https://example.org\") whose pages may call this server from a browser.") },
+    { "server.max_header_bytes", INT(server.max_header_bytes, "65536", 1024, 1 << 20), UNIT("bytes"), RESTART,
+      HELP("Longest request line and headers together.") },
+    { "server.max_body_bytes", INT(server.max_body_bytes, "33554432", 1024, 1 << 30), UNIT("bytes"), RESTART,
+      HELP("Largest request body; a larger one gets 413.") },
+    { "server.max_json_depth", INT(server.max_json_depth, "128", 8, 1000), UNIT("levels"), RESTART,
+      HELP("Deepest nesting of a request's JSON.") },
+    { "server.max_connections", INT(server.max_connections, "1024", 1, 65536), UNIT("connections"), RESTART,
+      HELP("Connections open at once; further ones wait unaccepted.") },
+    { "server.header_timeout_s", INT(server.header_timeout_s, "10", 1, 3600), UNIT("s"), RESTART,
+      HELP("Time a client has to send its request line and headers.") },
+    { "server.idle_timeout_s", INT(server.idle_timeout_s, "75", 1, 86400), UNIT("s"), RESTART,
+      HELP("Time after which a connection without a request is closed.") },
+    { "server.max_unsent_bytes", INT(server.max_unsent_bytes, "1048576", 4096, 1 << 30), UNIT("bytes"), RESTART,
+      HELP("Bytes a stream may hold back for a slow reader before its generation pauses.") },
+    { "server.drain_s", INT(server.drain_s, "30", 0, 3600), UNIT("s"), RELOAD,
+      HELP("Time running requests have to finish after SIGTERM.") },
+    { "server.watchdog_s", INT(server.watchdog_s, "30", 1, 3600), UNIT("s"), RELOAD,
+      HELP("With work pending and no step for so long, /ready answers 503.") },
+    { "server.keepalive_s", INT(server.keepalive_s, "10", 1, 3600), UNIT("s"), RELOAD,
+      HELP("Interval of comment lines in a stream that waits or whose prompt is being read.") },
+    { "server.workers", INT(server.workers, "2", 1, 64), UNIT("threads"), RESTART,
+      HELP("Threads that parse, render and tokenize requests.") },
+
+    { "model.path", PATH(model.path), UNIT(""), RESTART,
+      HELP("The GGUF file to serve; null: the first one in ./models.") },
+    { "model.context", AUTO(model.context, 16, 1 << 24), UNIT("tokens"), RESTART,
+      HELP("Longest prompt and answer together; auto: what the model was trained for, bounded by memory.") },
+    { "model.chat_template", PATH(model.chat_template), UNIT(""), RESTART,
+      HELP("File with a chat template; null: the model's own.") },
+    { "model.name", TEXT(model.name), UNIT(""), RESTART,
+      HELP("What /v1/models calls the model; null: the file's name without .gguf.") },
+
+    { "engine.device", CHOICE(engine.device, "\"auto\"", "auto cpu"), UNIT(""), RESTART,
+      HELP("Where the model is computed.") },
+    { "engine.isa", CHOICE(engine.isa, "\"auto\"", "auto avx512 avx2 portable ref"), UNIT(""), RESTART,
+      HELP("Instruction set of the CPU kernels; auto: the best this machine has. ref: plain loops, for doubts.") },
+    { "engine.threads", AUTO(engine.threads, 1, 1024), UNIT("threads"), RESTART,
+      HELP("Threads that compute; auto: the cores this process may use.") },
+    { "engine.slots", INT(engine.slots, "64", 1, 1024), UNIT("conversations"), RESTART,
+      HELP("Conversations kept at once.") },
+    { "engine.rows", INT(engine.rows, "16", 1, 256), UNIT("requests"), RESTART,
+      HELP("Requests computed at once, never more than engine.slots; further ones wait in the queue.") },
+    { "engine.kv_tokens", AUTO(engine.kv_tokens, 256, 1 << 26), UNIT("tokens"), RESTART,
+      HELP("Size of the key-value pool that all conversations share; auto: from the context and the free memory.") },
+    { "engine.kv_type", CHOICE(engine.kv_type, "\"f16\"", "f16 f32"), UNIT(""), RESTART,
+      HELP("Number type of keys and values.") },
+    { "engine.activations", CHOICE(engine.activations, "\"int8\"", "int8 f32"), UNIT(""), RESTART,
+      HELP("What activations are rounded to before they meet the weights. f32: exact and slow.") },
+    { "engine.max_pause_ms", INT(engine.max_pause_ms, "100", 1, 10000), UNIT("ms"), RELOAD,
+      HELP("Longest a running stream waits for a part of someone else's prompt to be read.") },
+
+    { "queue.max", INT(queue.max, "256", 1, 65536), UNIT("requests"), RESTART,
+      HELP("Requests that may wait; further ones get 429. One client may hold half of it.") },
+
+    { "sampling.temperature", REAL(sampling.temperature, "0.7", 0, 2), UNIT(""), RELOAD,
+      HELP("Default temperature of requests that name none; 0: always the likeliest token.") },
+    { "sampling.top_p", REAL(sampling.top_p, "0.95", 0, 1), UNIT(""), RELOAD,
+      HELP("Default top_p; 1: off.") },
+    { "sampling.min_p", REAL(sampling.min_p, "0", 0, 1), UNIT(""), RELOAD,
+      HELP("Default min_p; 0: off.") },
+    { "sampling.top_k", INT(sampling.top_k, "0", 0, 1 << 20), UNIT("tokens"), RELOAD,
+      HELP("Default top_k; 0: off.") },
+    { "sampling.repeat_penalty", REAL(sampling.repeat_penalty, "1", 0.01, 10), UNIT(""), RELOAD,
+      HELP("Default repeat_penalty over the last 64 tokens; 1: off.") },
+
+    { "log.level", CHOICE(log.level, "\"info\"", "debug info warn error"), UNIT(""), RELOAD,
+      HELP("Least level of the lines written to standard error.") },
+};
+/* clang-format on */
+const size_t config_n_keys = sizeof config_keys / sizeof config_keys[0];
+
+enum { MAX_NAMES = 256 };
+_Static_assert(sizeof config_keys / sizeof config_keys[0] <= MAX_NAMES,
+               "config_key_nearest looks at all of them");
+
+const struct config_key *config_key_find(const char *name)
+{
+    for (size_t i = 0; i < config_n_keys; i++)
+        if (strcmp(config_keys[i].name, name) == 0)
+            return &config_keys[i];
+    return NULL;
+}
+
+bool config_key_is_section(const char *name)
+{
+    size_t len = strlen(name);
+
+    for (size_t i = 0; i < config_n_keys; i++)
+        if (strncmp(config_keys[i].name, name, len) == 0 && config_keys[i].name[len] == '.')
+            return true;
+    return false;
+}
+
+/* "threads" of "engine.threads". */
+static const char *last_word(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return dot ? dot + 1 : name;
+}
+
+const char *config_key_nearest(const char *name)
+{
+    static const char *const sections[] = { "server", "model", "engine", "queue", "sampling", "log" };
+    const char *words[MAX_NAMES], *names[MAX_NAMES], *found;
+
+    for (size_t i = 0; i < config_n_keys; i++) {
+        names[i] = config_keys[i].name;
+        words[i] = last_word(names[i]);
+        if (strcmp(words[i], last_word(name)) == 0)
+            return names[i];
+    }
+    if (!strchr(name, '.')) {
+        found = jsonx_nearest(name, sections, sizeof sections / sizeof sections[0]);
+        if (found)
+            return found;
+    }
+    found = jsonx_nearest(name, names, config_n_keys);
+    if (found)
+        return found;
+    found = jsonx_nearest(last_word(name), words, config_n_keys);
+    for (size_t i = 0; found && i < config_n_keys; i++)
+        if (words[i] == found)
+            return names[i];
+    return NULL;
+}

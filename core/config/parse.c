@@ -1,0 +1,385 @@
+/* Parse: a file and overrides to a whole config, or an error that says where and what is allowed.
+ * Owner: the caller; any thread, one load at a time per result. Must not know: what a setting does.
+ * Tests: tests/unit/test_config.c, tests/e2e/test_check.py */
+#include "config/config.h"
+#include "config/keys.h"
+#include "util/buf.h"
+#include "util/jsonx.h"
+#include "util/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_FILE_BYTES = 1 << 20, MAX_DEPTH = 16, NAME_BYTES = 128 };
+
+struct spot { /* the line of one key of one object */
+    const json_t *object;
+    char *key;
+    unsigned line;
+};
+
+struct load {
+    struct config_whole *whole;
+    const char *path, *dir;
+    struct spot *spots;
+    size_t n_spots, spots_cap;
+    char *err;
+    size_t errlen;
+};
+
+/* ---- the file ---- */
+
+static int read_file(const char *path, struct buf *ret_text, char *err, size_t errlen)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
+    struct stat st;
+    char part[4096];
+    ssize_t n;
+
+    if (fd < 0) {
+        r = -errno;
+        snprintf(err, errlen, "%s: %s", path, strerror(-r));
+        return r;
+    }
+    if (fstat(fd, &st) < 0 || S_ISDIR(st.st_mode)) {
+        r = -EISDIR;
+        snprintf(err, errlen, "%s: a directory where a file is wanted", path);
+        goto out;
+    }
+    while ((n = read(fd, part, sizeof part)) != 0) {
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            r = -errno;
+            snprintf(err, errlen, "%s: %s", path, strerror(-r));
+            goto out;
+        }
+        buf_append(ret_text, part, (size_t)n);
+        if (ret_text->failed) {
+            r = -EFBIG;
+            snprintf(err, errlen, "%s: longer than %d bytes, which no configuration is", path,
+                     MAX_FILE_BYTES);
+            goto out;
+        }
+    }
+out:
+    close(fd);
+    return r;
+}
+
+/* Directory part of path, for relative paths in it; NULL when it has none or memory is short. */
+static char *directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (!slash)
+        return NULL;
+    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
+/* ---- lines of keys ---- */
+
+static void remember_line(void *arg, const json_t *object, const char *key, unsigned line)
+{
+    struct load *l = arg;
+
+    if (l->n_spots == l->spots_cap) {
+        size_t cap = l->spots_cap ? l->spots_cap * 2 : 64;
+        struct spot *spots = reallocarray(l->spots, cap, sizeof *spots);
+
+        /* A line that is not remembered is only missing from an error text. */
+        if (!spots)
+            return;
+        l->spots = spots;
+        l->spots_cap = cap;
+    }
+    l->spots[l->n_spots] = (struct spot){ object, strdup(key), line };
+    if (l->spots[l->n_spots].key)
+        l->n_spots++;
+}
+
+static unsigned line_of(const struct load *l, const json_t *object, const char *key)
+{
+    for (size_t i = 0; i < l->n_spots; i++)
+        if (l->spots[i].object == object && strcmp(l->spots[i].key, key) == 0)
+            return l->spots[i].line;
+    return 0;
+}
+
+static void free_spots(struct load *l)
+{
+    for (size_t i = 0; i < l->n_spots; i++)
+        free(l->spots[i].key);
+    free(l->spots);
+}
+
+/* ---- errors ---- */
+
+/* Adds where a value stands to the text already in err. */
+static void append_where(const char *path, struct config_origin origin, char *err, size_t errlen)
+{
+    size_t n = strnlen(err, errlen);
+
+    if (n >= errlen)
+        return;
+    if (origin.source == CONFIG_FROM_SET)
+        snprintf(err + n, errlen - n, " (--set)");
+    else if (origin.source == CONFIG_FROM_FILE)
+        snprintf(err + n, errlen - n, " (%s line %u)", path, origin.line);
+}
+
+static int add_where(const struct load *l, struct config_origin origin, int r)
+{
+    if (r == -ENOMEM)
+        snprintf(l->err, l->errlen, "out of memory");
+    else
+        append_where(l->path, origin, l->err, l->errlen);
+    return r;
+}
+
+static int fail_unknown(const struct load *l, const char *name)
+{
+    const char *nearest = config_key_nearest(name);
+
+    if (nearest)
+        snprintf(l->err, l->errlen, "%s: unknown key; did you mean %s?", name, nearest);
+    else
+        snprintf(l->err, l->errlen, "%s: unknown key; berth --help-config lists all", name);
+    return -EINVAL;
+}
+
+/* ---- walking ---- */
+
+static int set_key(struct load *l, const char *name, const json_t *value, const char *dir,
+                   struct config_origin origin)
+{
+    const struct config_key *key = config_key_find(name);
+    int r;
+
+    if (!key)
+        return add_where(l, origin, fail_unknown(l, name));
+    r = config_key_set(key, &l->whole->config, value, dir, l->err, l->errlen);
+    if (r < 0)
+        return add_where(l, origin, r);
+    l->whole->origins[key - config_keys] = origin;
+    return 0;
+}
+
+/* "section" + "key", cut to what an error text should hold. */
+static void join_name(char dst[NAME_BYTES], const char *prefix, const char *key)
+{
+    int n = snprintf(dst, NAME_BYTES, "%s%s%s", prefix, *prefix ? "." : "", key);
+
+    if (n >= NAME_BYTES)
+        dst[NAME_BYTES - 1 - utf8_incomplete_tail(dst, NAME_BYTES - 1)] = '\0';
+}
+
+/* Sets everything below `object`, whose own path is `prefix`. Recursion: sections have no sections. */
+static int set_object(struct load *l, const char *prefix, json_t *object)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(object, key, value)
+    {
+        struct config_origin origin = { CONFIG_FROM_FILE, line_of(l, object, key) };
+        char name[NAME_BYTES];
+        int r;
+
+        join_name(name, prefix, key);
+        if (!config_key_is_section(name)) {
+            r = set_key(l, name, value, l->dir, origin);
+        } else if (json_is_object(value)) {
+            r = set_object(l, name, value);
+        } else {
+            snprintf(l->err, l->errlen, "%s: %s where an object is wanted", name, jsonx_type_name(value));
+            r = add_where(l, origin, -EINVAL);
+        }
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int load_file(struct load *l)
+{
+    struct buf text = { .max = MAX_FILE_BYTES };
+    char *dir = directory_of(l->path), parse_err[256];
+    json_t *root = NULL;
+    int r = read_file(l->path, &text, l->err, l->errlen);
+
+    if (r < 0)
+        goto out;
+    l->dir = dir;
+    r = jsonx_parse_lines(text.data ? text.data : "", text.len, MAX_DEPTH, remember_line, l, &root, parse_err,
+                          sizeof parse_err);
+    if (r < 0) {
+        snprintf(l->err, l->errlen, "%s %s", l->path, parse_err);
+        goto out;
+    }
+    if (!json_is_object(root)) {
+        snprintf(l->err, l->errlen, "%s: %s where an object is wanted", l->path, jsonx_type_name(root));
+        r = -EINVAL;
+        goto out;
+    }
+    r = set_object(l, "", root);
+out:
+    json_decref(root);
+    buf_free(&text);
+    free(dir);
+    return r;
+}
+
+/* ---- defaults and overrides ---- */
+
+static int load_defaults(struct load *l)
+{
+    for (size_t i = 0; i < config_n_keys; i++) {
+        const char *text = config_keys[i].fallback;
+        json_t *value;
+        int r = jsonx_parse(text, strlen(text), MAX_DEPTH, true, &value, l->err, l->errlen);
+
+        if (r < 0)
+            return r;
+        r = set_key(l, config_keys[i].name, value, NULL, (struct config_origin){ CONFIG_FROM_DEFAULT, 0 });
+        json_decref(value);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* "a,b" as a list of strings; "" as an empty one. */
+static json_t *split_list(const char *text)
+{
+    json_t *array = json_array();
+
+    while (array && *text) {
+        size_t n = strcspn(text, ",");
+
+        if (json_array_append_new(array, json_stringn(text, n)) < 0) {
+            json_decref(array);
+            return NULL;
+        }
+        text += n;
+        text += *text == ',';
+    }
+    return array;
+}
+
+/* What an operator typed after "=", as JSON: strings need no quotes there, lists no brackets. NULL: out of
+ * memory or not UTF-8. */
+static json_t *value_of_override(const struct config_key *key, const char *text)
+{
+    bool is_text = key->type == KEY_TEXT || key->type == KEY_PATH || key->type == KEY_CHOICE;
+    char ignored[64];
+    json_t *value;
+
+    if (key->type == KEY_LIST && *text != '[')
+        return split_list(text);
+    if ((!is_text || strcmp(text, "null") == 0) &&
+        jsonx_parse(text, strlen(text), MAX_DEPTH, true, &value, ignored, sizeof ignored) == 0)
+        return value;
+    return json_string(text);
+}
+
+static int apply_override(struct load *l, const char *set)
+{
+    struct config_origin origin = { CONFIG_FROM_SET, 0 };
+    const char *equals = strchr(set, '=');
+    char name[NAME_BYTES];
+    const struct config_key *key;
+    json_t *value;
+    int r;
+
+    if (!utf8_valid(set, strlen(set))) {
+        snprintf(l->err, l->errlen, "an override is not valid UTF-8 (--set)");
+        return -EINVAL;
+    }
+    join_name(name, "", set);
+    if (!equals) {
+        snprintf(l->err, l->errlen, "%s: an override is key=value (--set)", name);
+        return -EINVAL;
+    }
+    if ((size_t)(equals - set) < sizeof name)
+        name[equals - set] = '\0';
+    key = config_key_find(name);
+    if (!key)
+        return add_where(l, origin, fail_unknown(l, name));
+    value = value_of_override(key, equals + 1);
+    if (!value)
+        return add_where(l, origin, -ENOMEM);
+    r = set_key(l, name, value, NULL, origin);
+    json_decref(value);
+    return r;
+}
+
+int config_load(const char *path, const char *const *sets, size_t n_sets, struct config **ret_config,
+                char *err, size_t errlen)
+{
+    struct load l = { .path = path, .err = err, .errlen = errlen };
+    int r = -ENOMEM;
+
+    if (errlen)
+        err[0] = '\0';
+    l.whole = calloc(1, sizeof *l.whole + config_n_keys * sizeof l.whole->origins[0]);
+    if (!l.whole || (path && !(l.whole->path = strdup(path)))) {
+        snprintf(err, errlen, "out of memory");
+        goto out;
+    }
+    r = load_defaults(&l);
+    if (r == 0 && path)
+        r = load_file(&l);
+    for (size_t i = 0; r == 0 && i < n_sets; i++)
+        r = apply_override(&l, sets[i]);
+out:
+    free_spots(&l);
+    if (r == 0)
+        *ret_config = &l.whole->config;
+    else if (l.whole)
+        config_free(&l.whole->config);
+    return r;
+}
+
+int config_check_files(const struct config *c, char *err, size_t errlen)
+{
+    const struct config_whole *whole = (const struct config_whole *)c;
+
+    for (size_t i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+        const char *path;
+        struct stat st;
+
+        if (key->type != KEY_PATH)
+            continue;
+        path = *(char *const *)((const char *)c + key->offset);
+        if (!path)
+            continue;
+        if (access(path, R_OK) < 0 || stat(path, &st) < 0)
+            snprintf(err, errlen, "%s: %s: %s", key->name, path, strerror(errno));
+        else if (S_ISDIR(st.st_mode))
+            snprintf(err, errlen, "%s: %s is a directory where a file is wanted", key->name, path);
+        else
+            continue;
+        append_where(whole->path, whole->origins[i], err, errlen);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+void config_free(struct config *c)
+{
+    struct config_whole *whole = (struct config_whole *)c;
+
+    if (!c)
+        return;
+    for (size_t i = 0; i < config_n_keys; i++)
+        config_key_clear(&config_keys[i], c);
+    free(whole->path);
+    free(whole);
+}

@@ -1,0 +1,65 @@
+/* Keys: the table of settings, private to config. A setting is a row: parsing, printing, defaults and
+ * documentation all follow from it. Pure constant data; any thread. Tests: tests/unit/test_config.c */
+#pragma once
+#include "config/config.h"
+
+#include <jansson.h>
+
+enum config_key_type {
+    KEY_BOOL,     /* bool */
+    KEY_INT,      /* int64_t */
+    KEY_INT_AUTO, /* int64_t, or "auto" for CONFIG_AUTO */
+    KEY_REAL,     /* double */
+    KEY_TEXT,     /* char *; null for none */
+    KEY_PATH,     /* char *; null for none; relative to the file it stands in */
+    KEY_CHOICE,   /* char *, one of `choices` */
+    KEY_LIST,     /* struct config_list of strings */
+};
+
+struct config_key {
+    const char *name; /* "section.key" */
+    enum config_key_type type;
+    size_t offset;        /* in struct config */
+    const char *fallback; /* the default, as JSON */
+    double min, max;      /* numbers; lists: number of items */
+    const char *choices;  /* separated by spaces */
+    const char *unit;     /* "bytes", "s", ...; "" where there is none */
+    bool reloadable;      /* can change while the server runs; the others need a restart */
+    const char *help;
+};
+
+extern const struct config_key config_keys[];
+extern const size_t config_n_keys;
+
+enum config_source { CONFIG_FROM_DEFAULT, CONFIG_FROM_FILE, CONFIG_FROM_SET };
+
+struct config_origin { /* where a value came from, and what errors about it say */
+    enum config_source source;
+    unsigned line; /* of the file; 0: not known */
+};
+
+/* What config_load really allocates: struct config first, then what only printing and freeing need. */
+struct config_whole {
+    struct config config;
+    char *path;                     /* of the file; NULL: none */
+    struct config_origin origins[]; /* one per key */
+};
+
+/* The key called `name`, or NULL. */
+const struct config_key *config_key_find(const char *name);
+/* Whether some key lies below `name` ("server"). */
+bool config_key_is_section(const char *name);
+/* The name to suggest for an unknown one: the same word in another section, a near name, a near section; or
+ * NULL. */
+const char *config_key_nearest(const char *name);
+
+/* Stores `value` after checking type and bounds. `dir` is what relative paths are relative to (NULL: left as
+ * they are). Returns 0, -ENOMEM, or -EINVAL with err = "key: what is wrong", without where it stands. */
+int config_key_set(const struct config_key *key, struct config *c, const json_t *value, const char *dir,
+                   char *err, size_t errlen);
+/* A new reference to the key's value as JSON; NULL when out of memory. */
+json_t *config_key_get(const struct config_key *key, const struct config *c);
+/* Frees what the key's value owns and leaves it empty. */
+void config_key_clear(const struct config_key *key, struct config *c);
+/* "1..1024", "auto or 1..1024", "true or false", "auto, cpu", ... */
+void config_key_allowed(const struct config_key *key, char *dst, size_t dstlen);
