@@ -1,0 +1,175 @@
+/* Cpu matmul, what is written once for every instruction set in 16-lane vectors: preparing rows, quantizing
+ * them, and products with float activations. A kernel file defines FLOAT_TILE (rows that share a pass over a
+ * panel: 4 where registers allow) and includes this. Tests: tests/kernels/test_matmul.c */
+#pragma once
+#include "cpu_math.h"
+#include "cpu_matmul.h"
+#include "quant.h"
+
+#include <math.h>
+
+/* ---- preparing ---- */
+
+static void lanes_rms_norm(const float *x, const float *norm, float eps, uint32_t cols, float *y)
+{
+    v16f sum = v16_zero();
+    uint32_t whole = cols / CPU_LANES * CPU_LANES, rest = cols - whole, i;
+    for (i = 0; i < whole; i += CPU_LANES) {
+        v16f v = v16_load(x + i);
+        sum = v16_fma(v, v, sum);
+    }
+    if (rest) {
+        v16f v = v16_load_n(x + whole, rest);
+        sum = v16_fma(v, v, sum);
+    }
+    v16f factor = v16_set1(1.0f / sqrtf(v16_sum(sum) / (float)cols + eps));
+    for (i = 0; i < whole; i += CPU_LANES)
+        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), factor), v16_load(norm + i)));
+    if (rest)
+        v16_store_n(y + whole,
+                    v16_mul(v16_mul(v16_load_n(x + whole, rest), factor), v16_load_n(norm + whole, rest)),
+                    rest);
+}
+
+static void lanes_swiglu(const float *x, const float *x2, uint32_t cols, float *y)
+{
+    uint32_t whole = cols / CPU_LANES * CPU_LANES, rest = cols - whole;
+    for (uint32_t i = 0; i < whole; i += CPU_LANES)
+        v16_store(y + i, v16_mul(v16_silu(v16_load(x + i)), v16_load(x2 + i)));
+    if (rest)
+        v16_store_n(y + whole, v16_mul(v16_silu(v16_load_n(x + whole, rest)), v16_load_n(x2 + whole, rest)),
+                    rest);
+}
+
+/* Scale amax / 127, values rounded to nearest even. Below 2^-120 a block counts as zero (127 / amax would
+ * overflow); with a NaN or infinity its scale is NaN, so that the row's outputs say so. */
+static void lanes_quantize(const float *y, uint32_t cols, int8_t *q, struct cpu_block *block)
+{
+    for (uint32_t c = 0; c < cols; c += CPU_BLOCK, block++) {
+        v16f a = v16_load(y + c), b = v16_load(y + c + CPU_LANES);
+        uint32_t bits = v16_amax_bits(a, b);
+        float amax, by, s;
+        memcpy(&amax, &bits, sizeof amax);
+        if (__builtin_expect(bits - 0x03800000u >= 0x7f800000u - 0x03800000u, 0)) {
+            by = 0;
+            s = bits >= 0x7f800000u ? NAN : 0;
+            a = b = v16_zero();
+        } else {
+            by = 127.0f / amax;
+            s = amax / 127.0f;
+        }
+        int32_t sum = v16_to_bytes(a, b, by, q + c);
+        *block = (struct cpu_block){ s, s * (float)sum, -8 * sum, -128 * sum };
+    }
+}
+
+static void lanes_prepare(const struct ops_matmul *m, uint32_t row, const struct cpu_rows *to, uint32_t at,
+                          float *work)
+{
+    uint32_t cols = to->cols;
+    const float *x = m->x + (size_t)row * cols, *y = x;
+    float *mine = to->f ? to->f + (size_t)at * cols : work;
+    if (m->prepare == OPS_RMS_NORM)
+        lanes_rms_norm(x, m->norm, m->eps, cols, mine);
+    else if (m->prepare == OPS_SWIGLU)
+        lanes_swiglu(x, m->x2 + (size_t)row * cols, cols, mine);
+    else if (to->f)
+        memcpy(mine, x, cols * sizeof *x);
+    if (to->f || m->prepare != OPS_PLAIN)
+        y = mine;
+    if (to->q)
+        lanes_quantize(y, cols, to->q + (size_t)at * cols, to->block + (size_t)at * (cols / CPU_BLOCK));
+}
+
+/* ---- float activations ---- */
+
+CPU_INLINE v16f lanes_dequantized(v16f q, v16f d, v16f m, uint32_t type)
+{
+    /* d * q is exact in float, so this rounds once, as quant_dequantize does. */
+    return type == QUANT_Q4_1 ? v16_add(v16_mul(d, q), m) : v16_mul(d, q);
+}
+
+/* Block b of a quantized panel as 32 vectors of weights. */
+static void lanes_unpack(const struct ops_weight *w, const unsigned char *panel, uint32_t b, float *to)
+{
+    const unsigned char *q = panel + b * w->block_bytes;
+    const uint16_t *scale = (const uint16_t *)(const void *)(panel + w->scales + b * w->scale_bytes);
+    v16f d = v16_load_f16(scale), m = w->type == QUANT_Q4_1 ? v16_load_f16(scale + 16) : v16_zero();
+    v16f eight = v16_set1(w->type == QUANT_Q4_0 ? 8.0f : 0.0f), high = v16_set1(0x1p-4f),
+         low = v16_set1(16.0f);
+    for (uint32_t c = 0; c < w->block_bytes / 16; c++) {
+        v16f byte = v16_load_byte(q + 64 * (c / 4), c % 4);
+        if (w->type == QUANT_Q8_0) {
+            v16_store(to + c * CPU_LANES, lanes_dequantized(v16_sub(byte, v16_set1(128.0f)), d, m, w->type));
+            continue;
+        }
+        /* The high nibble is the whole part of byte / 16: rounding (byte - 7.5) / 16 has no ties. */
+        v16f h = v16_round(v16_mul(v16_sub(byte, v16_set1(7.5f)), high));
+        v16f l = v16_sub(byte, v16_mul(h, low));
+        v16_store(to + c * CPU_LANES, lanes_dequantized(v16_sub(l, eight), d, m, w->type));
+        v16_store(to + (c + 16) * CPU_LANES, lanes_dequantized(v16_sub(h, eight), d, m, w->type));
+    }
+}
+
+/* Columns c .. c + n - 1 (n <= 32, c a multiple of 32) of a panel as vectors of floats, at `to` or where they
+ * lie. */
+static const float *lanes_columns(const struct ops_weight *w, const unsigned char *panel, uint32_t c,
+                                  uint32_t n, float *to)
+{
+    size_t at = (size_t)c * CPU_LANES;
+    if (w->type == QUANT_F32)
+        return (const float *)(const void *)panel + at;
+    if (w->type == QUANT_F16 || w->type == QUANT_BF16) {
+        const uint16_t *from = (const uint16_t *)(const void *)panel + at;
+        for (uint32_t i = 0; i < n * CPU_LANES; i += CPU_LANES)
+            v16_store(to + i, w->type == QUANT_F16 ? v16_load_f16(from + i) : v16_load_bf16(from + i));
+        return to;
+    }
+    lanes_unpack(w, panel, c / CPU_BLOCK, to);
+    return to;
+}
+
+CPU_INLINE void lanes_write(const struct cpu_part *p, uint32_t row, v16f f)
+{
+    uint32_t left = p->w->rows - p->panel * CPU_LANES, n = left < CPU_LANES ? left : CPU_LANES;
+    float *out = p->out + (size_t)row * p->w->rows + p->panel * CPU_LANES;
+    if (p->add)
+        f = v16_add(v16_load_n(out, n), f);
+    v16_store_n(out, f, n);
+}
+
+CPU_INLINE void lanes_float_tile(const struct cpu_part *p, uint32_t row, const uint32_t rows)
+{
+    const struct ops_weight *w = p->w;
+    const unsigned char *panel = w->data + (size_t)p->panel * w->panel_bytes;
+    const float *x = p->x->f + (size_t)row * w->cols;
+    _Alignas(64) float buffer[CPU_BLOCK * CPU_LANES];
+    v16f f[FLOAT_TILE][4];
+    for (uint32_t t = 0; t < rows; t++)
+        f[t][0] = f[t][1] = f[t][2] = f[t][3] = v16_zero();
+    for (uint32_t c = 0; c < w->cols; c += CPU_BLOCK) {
+        uint32_t n = w->cols - c < CPU_BLOCK ? w->cols - c : CPU_BLOCK, i = 0;
+        const float *v = lanes_columns(w, panel, c, n, buffer);
+        for (; i + 4 <= n; i += 4)
+            for (uint32_t k = 0; k < 4; k++) {
+                v16f col = v16_load(v + (i + k) * CPU_LANES);
+                for (uint32_t t = 0; t < rows; t++)
+                    f[t][k] = v16_fma(col, v16_set1(x[(size_t)t * w->cols + c + i + k]), f[t][k]);
+            }
+        for (uint32_t k = 0; k < 3; k++) /* n % 4 columns more */
+            for (uint32_t t = 0; t < rows && i + k < n; t++)
+                f[t][k] = v16_fma(v16_load(v + (i + k) * CPU_LANES),
+                                  v16_set1(x[(size_t)t * w->cols + c + i + k]), f[t][k]);
+    }
+    for (uint32_t t = 0; t < rows; t++)
+        lanes_write(p, row + t, v16_add(v16_add(f[t][0], f[t][1]), v16_add(f[t][2], f[t][3])));
+}
+
+static void lanes_floats(const struct cpu_part *p)
+{
+    uint32_t row = p->first, end = p->first + p->n;
+    for (; row + FLOAT_TILE <= end; row += FLOAT_TILE)
+        lanes_float_tile(p, row, FLOAT_TILE);
+    for (; row < end; row++)
+        lanes_float_tile(p, row, 1);
+}

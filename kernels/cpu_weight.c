@@ -1,0 +1,154 @@
+/* Cpu weight: a matrix from the file's rows to the panels cpu_matmul.h describes.
+ * Owner: whoever made it; read by all threads of the device. Must not know: names of tensors, what they are
+ * for. Tests: tests/kernels/test_matmul.c */
+#include "cpu_matmul.h"
+#include "quant.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int check_shape(const struct ops_tensor *t, const struct quant_info **ret_info, char *err,
+                       size_t errlen)
+{
+    const struct quant_info *info = quant_info_find(t->type);
+    if (!info) {
+        snprintf(err, errlen, "type %u is not one of %s", t->type, quant_names());
+        return -ENOTSUP;
+    }
+    /* Below these bounds no size computed here overflows 64 bits, and rows and columns count in 32. */
+    if (t->rows == 0 || t->cols == 0 || t->rows > 1u << 30 || t->cols > 1u << 30) {
+        snprintf(err, errlen, "%llu rows of %llu columns: allowed are 1 to 2^30 of each",
+                 (unsigned long long)t->rows, (unsigned long long)t->cols);
+        return -EINVAL;
+    }
+    if (t->cols % info->block) {
+        snprintf(err, errlen, "%llu columns: %s needs a multiple of %u", (unsigned long long)t->cols,
+                 info->name, info->block);
+        return -EINVAL;
+    }
+    *ret_info = info;
+    return 0;
+}
+
+static void layout(struct ops_weight *w, const struct quant_info *info)
+{
+    w->panels = (w->rows + CPU_LANES - 1) / CPU_LANES;
+    if (info->block != CPU_BLOCK) {
+        w->panel_bytes = round_up((size_t)w->cols * CPU_LANES * info->bytes, 64);
+        return;
+    }
+    w->blocks = w->cols / CPU_BLOCK;
+    w->block_bytes = w->type == QUANT_Q8_0 ? 512 : 256;
+    w->scale_bytes = w->type == QUANT_Q4_1 ? 64 : 32;
+    w->scales = w->blocks * w->block_bytes;
+    w->panel_bytes = round_up(w->scales + w->blocks * w->scale_bytes, 64);
+}
+
+/* One block of one row into its lane. In the file scales come first. */
+static void pack_block(const struct ops_weight *w, const unsigned char *from, uint32_t lane, uint32_t b,
+                       unsigned char *panel)
+{
+    unsigned char *scale = panel + w->scales + b * w->scale_bytes + 2 * lane;
+    memcpy(scale, from, 2);
+    from += 2;
+    if (w->type == QUANT_Q4_1) {
+        memcpy(scale + 32, from, 2);
+        from += 2;
+    }
+    unsigned char *to = panel + b * w->block_bytes + 4 * lane;
+    for (size_t j = 0; j < w->block_bytes / 64; j++) {
+        uint32_t four;
+        memcpy(&four, from + 4 * j, 4);
+        if (w->type == QUANT_Q8_0)
+            four ^= 0x80808080u;
+        memcpy(to + 64 * j, &four, 4);
+    }
+}
+
+static void pack_row(const struct ops_weight *w, const struct quant_info *info, const unsigned char *from,
+                     uint32_t lane, unsigned char *panel)
+{
+    if (cpu_weight_is_quantized(w)) {
+        for (uint32_t b = 0; b < w->blocks; b++)
+            pack_block(w, from + (size_t)b * info->bytes, lane, b, panel);
+        return;
+    }
+    for (uint32_t c = 0; c < w->cols; c++)
+        memcpy(panel + ((size_t)c * CPU_LANES + lane) * info->bytes, from + (size_t)c * info->bytes,
+               info->bytes);
+}
+
+struct packing {
+    const struct ops_weight *w;
+    const struct quant_info *info;
+    const unsigned char *from;
+    struct cpu_work work;
+    uint32_t panels_each;
+};
+
+static void pack_panels(void *arg, uint32_t thread)
+{
+    struct packing *p = arg;
+    const struct ops_weight *w = p->w;
+    size_t row_bytes = (size_t)(w->cols / p->info->block) * p->info->bytes;
+    uint32_t piece;
+    (void)thread;
+    while (cpu_work_take(&p->work, &piece)) {
+        uint64_t first = (uint64_t)piece * p->panels_each * CPU_LANES,
+                 end = first + p->panels_each * CPU_LANES;
+        for (uint64_t r = first; r < end && r < w->rows; r++)
+            pack_row(w, p->info, p->from + r * row_bytes, r % CPU_LANES,
+                     w->data + r / CPU_LANES * w->panel_bytes);
+    }
+}
+
+int cpu_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_weight **ret_weight, char *err,
+                   size_t errlen)
+{
+    const struct quant_info *info = NULL;
+    int r = check_shape(t, &info, err, errlen);
+    if (r < 0)
+        return r;
+
+    struct ops_weight *w = calloc(1, sizeof *w);
+    if (w) {
+        w->type = t->type;
+        w->rows = (uint32_t)t->rows;
+        w->cols = (uint32_t)t->cols;
+        layout(w, info);
+        if (w->panel_bytes <= SIZE_MAX / w->panels)
+            w->data = cpu_alloc_aligned(w->panels * w->panel_bytes);
+    }
+    if (!w || !w->data) {
+        snprintf(err, errlen, "no memory for %llu x %llu weights of type %s", (unsigned long long)t->rows,
+                 (unsigned long long)t->cols, info->name);
+        cpu_weight_free(w);
+        return -ENOMEM;
+    }
+
+    struct packing p = { .w = w, .info = info, .from = t->data };
+    p.panels_each = 8;
+    cpu_work_init(&p.work, (w->panels + p.panels_each - 1) / p.panels_each);
+    cpu_parallel(d, p.work.total, pack_panels, &p);
+    *ret_weight = w;
+    return 0;
+}
+
+void cpu_weight_free(struct ops_weight *w)
+{
+    if (w)
+        free(w->data);
+    free(w);
+}
+
+size_t cpu_weight_bytes(const struct ops_weight *w)
+{
+    return sizeof *w + w->panels * w->panel_bytes;
+}
