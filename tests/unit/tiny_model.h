@@ -1,0 +1,138 @@
+/* Tiny model: writes a llama model of any small shape with random weights, for tests. The weights are sized
+ * so that every part of the network moves the logits: a fault anywhere shows. */
+#pragma once
+#include "gguf_write.h"
+#include <math.h>
+
+struct tiny_shape {
+    uint32_t layers, embd, heads, kv_heads, head_dim, ff, vocab;
+    uint32_t type; /* of the matrices: 0 F32, 1 F16, 2 Q4_0, 3 Q4_1, 8 Q8_0, 30 BF16 */
+    bool untied;
+    uint64_t seed;
+};
+
+static inline double tiny_normal(uint64_t *seed)
+{
+    double u = ((double)(next_random(seed) >> 11) + 1) * 0x1p-53,
+           v = (double)(next_random(seed) >> 11) * 0x1p-53;
+    return sqrt(-2 * log(u)) * cos(2 * 3.14159265358979323846 * v);
+}
+
+/* Half precision of a number that is normal in it; the rest of the bits is cut off. */
+static inline uint16_t tiny_f16(double x)
+{
+    float f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return (uint16_t)((u >> 16 & 0x8000) | (((u >> 23 & 0xff) - 112) << 10 & 0x7c00) | (u >> 13 & 0x3ff));
+}
+
+/* 32 random weights of standard deviation about `size` in a quantized type. */
+static inline void tiny_block(struct bytes *out, uint32_t type, double size, uint64_t *seed)
+{
+    /* Uniform quants have a deviation of 4.6 (16 levels) or 74 (256 levels). */
+    uint16_t d = tiny_f16(size / (type == 8 ? 74 : 4.6)), m = tiny_f16(-size / 4.6 * 7.5);
+    uint8_t qs[32];
+    for (size_t i = 0; i < sizeof qs; i++)
+        qs[i] = (uint8_t)next_random(seed);
+    bytes_put(out, &d, sizeof d);
+    if (type == 3)
+        bytes_put(out, &m, sizeof m);
+    bytes_put(out, qs, type == 8 ? 32 : 16);
+}
+
+static inline void tiny_weight(struct bytes *out, uint32_t type, double size, uint64_t *seed)
+{
+    float f = (float)(size * tiny_normal(seed));
+    uint16_t h = tiny_f16((double)f);
+    if (type == 0)
+        bytes_put(out, &f, sizeof f);
+    else if (type == 30)
+        bytes_put(out, (const uint8_t *)&f + 2, 2);
+    else
+        bytes_put(out, fabsf(f) < 1e-4f ? "\0" : (const char *)&h, 2);
+}
+
+static inline void tiny_matrix(struct gguf_write *w, const char *name, uint32_t type, uint64_t cols,
+                               uint64_t rows, double gain, uint64_t *seed)
+{
+    struct bytes out = { 0 };
+    double size = gain / sqrt((double)cols);
+    bool quantized = type == 2 || type == 3 || type == 8;
+    for (uint64_t i = 0; i < rows * cols / (quantized ? 32 : 1); i++) {
+        if (quantized)
+            tiny_block(&out, type, size, seed);
+        else
+            tiny_weight(&out, type, size, seed);
+    }
+    write_tensor(w, name, type, cols, rows, out.data, out.len);
+    free(out.data);
+}
+
+static inline void tiny_norm(struct gguf_write *w, const char *name, uint64_t n, uint64_t *seed)
+{
+    struct bytes out = { 0 };
+    for (uint64_t i = 0; i < n; i++) {
+        float f = (float)(1 + 0.2 * tiny_normal(seed));
+        bytes_put(&out, &f, sizeof f);
+    }
+    write_tensor(w, name, 0, n, 1, out.data, out.len);
+    free(out.data);
+}
+
+static inline void tiny_keys(struct gguf_write *w, const struct tiny_shape *s)
+{
+    write_text(w, "general.architecture", "llama");
+    write_text(w, "general.name", "tiny");
+    write_u32(w, "llama.block_count", s->layers);
+    write_u32(w, "llama.context_length", 4096);
+    write_u32(w, "llama.embedding_length", s->embd);
+    write_u32(w, "llama.feed_forward_length", s->ff);
+    write_u32(w, "llama.attention.head_count", s->heads);
+    write_u32(w, "llama.attention.head_count_kv", s->kv_heads);
+    write_u32(w, "llama.attention.key_length", s->head_dim);
+    write_u32(w, "llama.attention.value_length", s->head_dim);
+    write_f32(w, "llama.rope.freq_base", 100000);
+    write_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+}
+
+static inline void tiny_layer(struct gguf_write *w, const struct tiny_shape *s, uint32_t i, uint64_t *seed)
+{
+    const struct {
+        const char *name;
+        uint32_t cols, rows;
+        double gain;
+    } matrices[] = {
+        { "attn_q", s->embd, s->heads * s->head_dim, 1.7 },
+        { "attn_k", s->embd, s->kv_heads * s->head_dim, 1.7 },
+        { "attn_v", s->embd, s->kv_heads * s->head_dim, 1 },
+        { "attn_output", s->heads * s->head_dim, s->embd, 1 },
+        { "ffn_gate", s->embd, s->ff, 1.4 },
+        { "ffn_up", s->embd, s->ff, 1.4 },
+        { "ffn_down", s->ff, s->embd, 0.9 },
+    };
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.attn_norm.weight", i);
+    tiny_norm(w, name, s->embd, seed);
+    snprintf(name, sizeof name, "blk.%u.ffn_norm.weight", i);
+    tiny_norm(w, name, s->embd, seed);
+    for (size_t m = 0; m < sizeof matrices / sizeof *matrices; m++) {
+        snprintf(name, sizeof name, "blk.%u.%s.weight", i, matrices[m].name);
+        tiny_matrix(w, name, s->type, matrices[m].cols, matrices[m].rows, matrices[m].gain, seed);
+    }
+}
+
+/* The file's bytes. */
+static inline struct bytes tiny_model(const struct tiny_shape *s, size_t *ret_data_start)
+{
+    struct gguf_write w = { 0 };
+    uint64_t seed = s->seed;
+    tiny_keys(&w, s);
+    tiny_matrix(&w, "token_embd.weight", s->type, s->embd, s->vocab, 3, &seed);
+    for (uint32_t i = 0; i < s->layers; i++)
+        tiny_layer(&w, s, i, &seed);
+    tiny_norm(&w, "output_norm.weight", s->embd, &seed);
+    if (s->untied)
+        tiny_matrix(&w, "output.weight", s->type, s->embd, s->vocab, 3, &seed);
+    return write_finish(&w, ret_data_start);
+}
