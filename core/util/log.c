@@ -84,8 +84,7 @@ static size_t put_clean_line(char *dst, size_t dstlen, const char *src)
         memcpy(dst + n, escape ? escape : src, add);
         n += add;
     }
-    if (*src)
-        n -= utf8_incomplete_tail(dst, n);
+    n -= utf8_incomplete_tail(dst, n); /* either copy may have cut a character */
     dst[n++] = '\n';
     return n;
 }

@@ -1,0 +1,349 @@
+/* Tests of core/config: defaults, files, overrides, where values come from, and what errors say. */
+#include "config/config.h"
+#include "config/keys.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[64], path[96], err[1024];
+
+static void make_dir(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/berth-config-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/c.json", dir);
+}
+
+static void remove_dir(void)
+{
+    unlink(path);
+    rmdir(dir);
+}
+
+TestSuite(config, .init = make_dir, .fini = remove_dir);
+
+static void write_file(const char *text)
+{
+    FILE *f = fopen(path, "w");
+
+    cr_assert_not_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int load(const char *text, struct config **ret_config)
+{
+    write_file(text);
+    return config_load(path, NULL, 0, ret_config, err, sizeof err);
+}
+
+/* Loads text, expects it to fail and the error to hold `part` and the file's line. */
+static void expect_refused(const char *text, const char *part, unsigned line)
+{
+    struct config *c = NULL;
+    char where[128];
+
+    cr_expect_eq(load(text, &c), -EINVAL, "%s", text);
+    cr_expect_null(c);
+    cr_expect(strstr(err, part) != NULL, "%s: %s", text, err);
+    snprintf(where, sizeof where, "%s line %u", path, line);
+    cr_expect(strstr(err, where) != NULL, "%s: %s", text, err);
+    cr_expect_null(strchr(err, '\n'));
+}
+
+static void expect_set_refused(const char *set, const char *part)
+{
+    struct config *c = NULL;
+
+    cr_expect_eq(config_load(NULL, &set, 1, &c, err, sizeof err), -EINVAL, "%s", set);
+    cr_expect_null(c);
+    cr_expect(strstr(err, part) != NULL, "%s: %s", set, err);
+    cr_expect(strstr(err, "(--set)") != NULL, "%s: %s", set, err);
+}
+
+Test(config, defaults_are_those_of_the_contract)
+{
+    struct config *c;
+
+    cr_assert_eq(config_load(NULL, NULL, 0, &c, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(c->server.listen.n, 1);
+    cr_expect_str_eq(c->server.listen.items[0], "127.0.0.1:8080");
+    cr_expect_eq(c->server.cors_origins.n, 0);
+    cr_expect_null(c->server.keys_file);
+    cr_expect_not(c->server.open);
+    cr_expect_eq(c->server.max_header_bytes, 64 * 1024);
+    cr_expect_eq(c->server.max_body_bytes, 32 * 1024 * 1024);
+    cr_expect_eq(c->server.max_json_depth, 128);
+    cr_expect_eq(c->server.max_connections, 1024);
+    cr_expect_eq(c->server.idle_timeout_s, 75);
+    cr_expect_eq(c->server.header_timeout_s, 10);
+    cr_expect_eq(c->server.max_unsent_bytes, 1024 * 1024);
+    cr_expect_eq(c->server.keepalive_s, 10);
+    cr_expect_null(c->model.path);
+    cr_expect_eq(c->model.context, CONFIG_AUTO);
+    cr_expect_str_eq(c->engine.device, "auto");
+    cr_expect_eq(c->engine.threads, CONFIG_AUTO);
+    cr_expect_eq(c->engine.slots, 64);
+    cr_expect_eq(c->engine.rows, 16);
+    cr_expect_eq(c->engine.kv_tokens, CONFIG_AUTO);
+    cr_expect_str_eq(c->engine.kv_type, "f16");
+    cr_expect_str_eq(c->engine.activations, "int8");
+    cr_expect_eq(c->engine.max_pause_ms, 100);
+    cr_expect_eq(c->queue.max, 256);
+    cr_expect_eq(c->sampling.temperature, 0.7);
+    cr_expect_eq(c->sampling.top_p, 0.95);
+    cr_expect_str_eq(c->log.level, "info");
+    config_free(c);
+    config_free(NULL);
+}
+
+Test(config, a_file_sets_values_of_every_type)
+{
+    struct config *c;
+
+    cr_assert_eq(
+        load("{\"server\": {\"listen\": [\"[::1]:0\", \"unix:/x\"], \"open\": true, \"drain_s\": 0},\n"
+             " \"model\": {\"path\": \"m.gguf\", \"chat_template\": \"/abs/t\", \"context\": 4096, \"name\": "
+             "\"n\"},\n"
+             " \"engine\": {\"threads\": 3, \"kv_tokens\": \"auto\", \"kv_type\": \"f32\"},\n"
+             " \"sampling\": {\"temperature\": 0, \"top_p\": 1}}",
+             &c),
+        0, "%s", err);
+    cr_assert_eq(c->server.listen.n, 2);
+    cr_expect_str_eq(c->server.listen.items[1], "unix:/x");
+    cr_expect(c->server.open);
+    cr_expect_eq(c->server.drain_s, 0);
+    cr_expect_eq(strncmp(c->model.path, dir, strlen(dir)), 0, "relative to the file: %s", c->model.path);
+    cr_expect_str_eq(c->model.path + strlen(dir), "/m.gguf");
+    cr_expect_str_eq(c->model.chat_template, "/abs/t");
+    cr_expect_eq(c->model.context, 4096);
+    cr_expect_str_eq(c->model.name, "n");
+    cr_expect_eq(c->engine.threads, 3);
+    cr_expect_eq(c->engine.kv_tokens, CONFIG_AUTO);
+    cr_expect_str_eq(c->engine.kv_type, "f32");
+    cr_expect_eq(c->sampling.temperature, 0);
+    config_free(c);
+}
+
+Test(config, unknown_keys_are_refused_with_their_path_line_and_the_nearest_name)
+{
+    expect_refused("{\"engine\": {\n\"thread\": 2}}",
+                   "engine.thread: unknown key; did you mean engine.threads?", 2);
+    expect_refused("{\n\n\"enigne\": {\"threads\": 2}}", "enigne: unknown key; did you mean engine?", 3);
+    expect_refused("{\"threads\": 2}", "threads: unknown key; did you mean engine.threads?", 1);
+    expect_refused("{\"server\": {\"slots\":\n2}}", "server.slots: unknown key; did you mean engine.slots?",
+                   1);
+    expect_refused("{\"wholly_other\": 1}", "wholly_other: unknown key; berth --help-config", 1);
+    expect_refused("{\"engine\": {\"slots\": {\"deep\": 1}}}", "engine.slots: an object where", 1);
+}
+
+Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
+{
+    expect_refused("{\"engine\": {\"slots\": 5000}}",
+                   "engine.slots: 5000 where 1..1024 conversations is allowed", 1);
+    expect_refused("{\"engine\": {\"slots\": 0}}", "engine.slots: 0 where 1..1024", 1);
+    expect_refused("{\"engine\": {\"slots\": 1.5}}", "engine.slots: 1.5 where a whole number", 1);
+    expect_refused("{\"engine\": {\"slots\": \"auto\"}}", "engine.slots: \"auto\" where 1..1024", 1);
+    expect_refused("{\"engine\": {\"threads\": \"all\"}}", "engine.threads: \"all\" where auto or 1..1024",
+                   1);
+    expect_refused("{\"engine\":\n{\"kv_type\":\"q8\"}}", "engine.kv_type: \"q8\" where f16, f32 is allowed",
+                   2);
+    expect_refused("{\"engine\": {\"kv_type\": null}}", "engine.kv_type: null where f16, f32", 1);
+    expect_refused("{\"server\": {\"open\": 1}}", "server.open: 1 where true or false", 1);
+    expect_refused("{\"server\": {\"listen\": \"x\"}}", "server.listen: \"x\" where a list of strings", 1);
+    expect_refused("{\"server\": {\"listen\": [1]}}", "server.listen: item 1 is a number where a string", 1);
+    expect_refused("{\"server\": {\"listen\": [\"\"]}}", "server.listen: item 1 is an empty string", 1);
+    expect_refused("{\"server\": []}", "server: a list where an object is wanted", 1);
+    expect_refused("{\"model\": {\"path\": \"\"}}", "model.path: \"\" where a path or null", 1);
+    expect_refused("{\"model\": {\"path\": \"a\\u0000b\"}}", "model.path: ", 1);
+    expect_refused("{\"sampling\": {\"top_p\": 1.01}}", "sampling.top_p: 1.01 where 0..1", 1);
+    expect_refused("{\"sampling\": {\"top_k\": 99999999999999999999}}", "sampling.top_k: 1e+20 where", 1);
+    expect_refused("{\"log\": {\"level\": \"loud\"}}", "log.level: \"loud\" where debug, info, warn, error",
+                   1);
+}
+
+/* Every key refuses every JSON type that is not its own: nothing is taken for something else. */
+Test(config, every_key_refuses_every_other_type)
+{
+    static const char *const values[] = { "null", "true", "-1e9", "\"\\u0001?\"", "[[]]", "{\"x\":1}" };
+
+    for (size_t k = 0; k < config_n_keys; k++) {
+        enum config_key_type type = config_keys[k].type;
+        bool nullable = type == KEY_TEXT || type == KEY_PATH;
+
+        for (size_t v = 0; v < 6; v++) {
+            json_t *value = json_loads(values[v], JSON_DECODE_ANY, NULL);
+            struct config *c;
+            bool fits = (v == 0 && nullable) || (v == 1 && type == KEY_BOOL) || (v == 3 && nullable);
+
+            cr_assert_eq(config_load(NULL, NULL, 0, &c, err, sizeof err), 0);
+            cr_expect_eq(config_key_set(&config_keys[k], c, value, NULL, err, sizeof err), fits ? 0 : -EINVAL,
+                         "%s = %s", config_keys[k].name, values[v]);
+            cr_expect(fits || strncmp(err, config_keys[k].name, strlen(config_keys[k].name)) == 0, "%s", err);
+            config_free(c);
+            json_decref(value);
+        }
+    }
+}
+
+Test(config, duplicates_and_broken_json_are_refused_with_the_line)
+{
+    expect_refused("{\"log\": {\"level\": \"info\",\n \"level\": \"warn\"}}", "duplicate key \"level\"", 2);
+    expect_refused("{\"log\": {},\n\n\"log\": {}}", "duplicate key \"log\"", 3);
+    expect_refused("{\"log\":\n{\"level\": }}", "column 11: '}' where a value is wanted", 2);
+    expect_refused("", "the text ends", 1);
+    cr_expect_eq(load("[]", &(struct config *){ NULL }), -EINVAL);
+    cr_expect(strstr(err, "a list where an object is wanted") != NULL, "%s", err);
+}
+
+Test(config, overrides_win_in_their_order_and_keep_the_file_for_the_rest)
+{
+    const char *sets[] = { "engine.slots=8",
+                           "engine.slots=9",
+                           "server.listen=a:1,b:2",
+                           "model.path=rel.gguf",
+                           "engine.threads=auto",
+                           "sampling.temperature=0.25",
+                           "server.cors_origins=[\"http://x,y\"]",
+                           "model.name=null",
+                           "server.open=true",
+                           "log.level=debug" };
+    struct config *c;
+
+    write_file("{\"engine\": {\"slots\": 3, \"rows\": 2}, \"model\": {\"name\": \"x\"}}");
+    cr_assert_eq(config_load(path, sets, sizeof sets / sizeof sets[0], &c, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(c->engine.slots, 9);
+    cr_expect_eq(c->engine.rows, 2);
+    cr_assert_eq(c->server.listen.n, 2);
+    cr_expect_str_eq(c->server.listen.items[1], "b:2");
+    cr_expect_str_eq(c->model.path, "rel.gguf", "relative to the working directory");
+    cr_expect_eq(c->engine.threads, CONFIG_AUTO);
+    cr_expect_eq(c->sampling.temperature, 0.25);
+    cr_assert_eq(c->server.cors_origins.n, 1);
+    cr_expect_str_eq(c->server.cors_origins.items[0], "http://x,y");
+    cr_expect_null(c->model.name);
+    cr_expect(c->server.open);
+    cr_expect_str_eq(c->log.level, "debug");
+    config_free(c);
+}
+
+Test(config, wrong_overrides_are_refused)
+{
+    expect_set_refused("engine.slots", "an override is key=value");
+    expect_set_refused("engine.slot=3", "did you mean engine.slots?");
+    expect_set_refused("engine.slots=many", "engine.slots: \"many\" where 1..1024");
+    expect_set_refused("engine.slots=", "engine.slots: \"\" where 1..1024");
+    expect_set_refused("engine.slots=99999", "engine.slots: 99999 where 1..1024");
+    expect_set_refused("engine={}", "engine: unknown key");
+    expect_set_refused("=3", "unknown key");
+    expect_set_refused("server.listen=[\"a\"", "server.listen: \"[\"a\"\" where a list");
+    expect_set_refused("model.name=\xFF", "not valid UTF-8");
+}
+
+Test(config, unreadable_files_say_why)
+{
+    struct config *c;
+
+    cr_expect_eq(config_load("/nonexistent/x.json", NULL, 0, &c, err, sizeof err), -ENOENT);
+    cr_expect_str_eq(err, "/nonexistent/x.json: No such file or directory");
+    cr_expect_eq(config_load(dir, NULL, 0, &c, err, sizeof err), -EISDIR);
+    cr_expect(strstr(err, "a directory") != NULL, "%s", err);
+    cr_expect_eq(config_load("/dev/zero", NULL, 0, &c, err, sizeof err), -EFBIG);
+}
+
+Test(config, long_and_many_names_do_not_hurt)
+{
+    static char text[900000];
+    size_t n = (size_t)sprintf(text, "{\"");
+
+    for (int i = 0; i < 3000; i++)
+        n += (size_t)sprintf(text + n, "\xC3\xA9");
+    sprintf(text + n, "\": 1}");
+    expect_refused(text, "unknown key", 1);
+    n = (size_t)sprintf(text, "{");
+    for (int i = 0; i < 50000; i++)
+        n += (size_t)sprintf(text + n, "%s\"k%d\":0", i ? "," : "", i);
+    sprintf(text + n, "}");
+    expect_refused(text, "k0: unknown key", 1);
+}
+
+static char *print_to_text(const struct config *c)
+{
+    char *text = NULL;
+    size_t len;
+    FILE *f = open_memstream(&text, &len);
+
+    config_print(c, f);
+    fclose(f);
+    return text;
+}
+
+static bool has_line(const char *text, const char *start, const char *end)
+{
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1) {
+        size_t n = strcspn(line, "\n"), end_len = strlen(end);
+
+        if (strncmp(line, start, strlen(start)) == 0 && n >= end_len &&
+            strncmp(line + n - end_len, end, end_len) == 0)
+            return true;
+    }
+    return false;
+}
+
+Test(config, printing_names_every_key_once_and_where_its_value_came_from)
+{
+    const char *sets[] = { "engine.threads=2" };
+    char from_file[160];
+    struct config *c;
+    char *text;
+    size_t lines = 0;
+
+    write_file("{\"engine\": {\n\"slots\": 3,\n\"threads\": 1}}");
+    cr_assert_eq(config_load(path, sets, 1, &c, err, sizeof err), 0, "%s", err);
+    text = print_to_text(c);
+    snprintf(from_file, sizeof from_file, "# %s line 2", path);
+    cr_expect(has_line(text, "engine.slots = 3 ", from_file), "%s", text);
+    cr_expect(has_line(text, "engine.threads = 2 ", "# --set"));
+    cr_expect(has_line(text, "engine.rows = 16 ", "# default"));
+    cr_expect(has_line(text, "server.listen = [\"127.0.0.1:8080\"] ", "# default"));
+    for (const char *p = text; *p; p++)
+        lines += *p == '\n';
+    cr_expect_eq(lines, config_n_keys);
+    free(text);
+    config_free(c);
+}
+
+Test(config, named_files_are_tried)
+{
+    struct config *c;
+
+    cr_assert_eq(load("{\"model\":\n{\"path\": \"c.json\"}}", &c), 0);
+    cr_expect_eq(config_check_files(c, err, sizeof err), 0);
+    config_free(c);
+    cr_assert_eq(load("{\"model\":\n{\"path\": \"none.gguf\"}}", &c), 0);
+    cr_expect_eq(config_check_files(c, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "model.path: ") == err && strstr(err, "none.gguf: No such file") &&
+                  strstr(err, "line 2)"),
+              "%s", err);
+    config_free(c);
+    cr_assert_eq(load("{\"server\": {\"keys_file\": \"..\"}}", &c), 0);
+    cr_expect_eq(config_check_files(c, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "is a directory") != NULL, "%s", err);
+    config_free(c);
+}
+
+Test(config, the_table_is_sound)
+{
+    for (size_t i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+
+        cr_expect_eq(config_key_find(key->name), key, "%s is there twice", key->name);
+        cr_expect(strlen(key->help) > 15 && key->help[strlen(key->help) - 1] == '.', "%s", key->name);
+        cr_expect_not_null(key->unit, "%s", key->name);
+        cr_expect_null(strchr(key->help, '|'), "%s: breaks the markdown table", key->name);
+    }
+}
