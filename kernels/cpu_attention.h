@@ -1,0 +1,82 @@
+/* Cpu attention: what the driver (cpu_attention.c), the kernels (cpu_attention_kernel.h, compiled once per
+ * instruction set) and the KV pool (cpu_kv.c) share: the layout of a block, and the kernels' arguments.
+ * Private to kernels/.
+ *
+ * A block holds 64 tokens. For each layer and KV head it holds K transposed, [head_dim][64], so that a lane
+ * is a key and scores need no sums over lanes, then V, [64][padded head_dim], so that a lane is a dimension.
+ * Layers of a block lie together: memory is touched block by block.
+ *
+ * The order of sums, fixed by a query's position alone: positions are split at multiples of CPU_SPLIT; within
+ * a split, blocks in order, each rescaling what was summed so far to the new maximum; within a block, scores
+ * sum over dimensions in order, values over keys in order, the sum of probabilities in 16 lanes and then one
+ * tree. Splits are folded in order. */
+#pragma once
+#include "cpu.h"
+
+#define CPU_SPLIT 256u /* positions; a multiple of OPS_BLOCK_TOKENS */
+#define CPU_SPLIT_BLOCKS (CPU_SPLIT / OPS_BLOCK_TOKENS)
+#define CPU_GROUP_ROWS 6u /* rows (a row: one head of one token) whose sums fit the registers */
+#define CPU_HEAD_DIM_MAX 256u
+
+struct ops_kv {
+    struct ops_dev *dev;
+    struct ops_kv_shape shape;
+    uint32_t padded; /* head_dim up to a multiple of 16 */
+    size_t k_bytes, head_bytes, layer_bytes, block_bytes;
+    size_t mapped;
+    unsigned char *base;
+};
+
+static inline unsigned char *cpu_kv_head(const struct ops_kv *kv, uint32_t block, uint32_t layer,
+                                         uint32_t head)
+{
+    return kv->base + block * kv->block_bytes + layer * kv->layer_bytes + head * kv->head_bytes;
+}
+
+/* What a set of rows has summed so far. Probabilities are powers of 2. */
+struct cpu_sums {
+    float *m;   /* [row] largest score, times log2(e) */
+    float *l;   /* [row] sum of probabilities */
+    float *acc; /* [row][padded] */
+};
+
+/* The rows of one KV head for n tokens of one sequence: row r is head r % group of token r / group. */
+struct cpu_tile {
+    const struct ops_kv *kv;
+    uint32_t layer, head;   /* KV head */
+    uint32_t group;         /* query heads per KV head */
+    uint32_t pos, rows;     /* position of the first token */
+    const uint32_t *blocks; /* of the sequence */
+    const float *q;         /* [row][head_dim], rotated and scaled */
+    float *k, *v;           /* room for one block as float */
+    float *score;           /* room for [CPU_GROUP_ROWS][64] */
+    float *lanes;           /* room for [rows][16] */
+};
+
+/* Tokens of one sequence within one block. */
+struct cpu_store {
+    const struct ops_attention *a;
+    uint32_t head;         /* KV head */
+    uint32_t token, n;     /* in the window */
+    uint32_t block, place; /* where the first goes: block of the pool, position in it */
+};
+
+struct cpu_attention_set {
+    /* Rotates one head's `head_dim` floats with the cosines of `token`; in place when to == from. */
+    void (*rotate)(const struct ops_attention *a, uint32_t token, const float *from, float *to);
+    /* Rotates k in place and writes k and v into the block. */
+    void (*store)(const struct cpu_store *s);
+    /* Sums of one split, `first` being the first row that sees any of it; rows before are not written. */
+    void (*split)(const struct cpu_tile *t, uint32_t split, uint32_t first, const struct cpu_sums *sums);
+    /* Adds a split's sums to the total: rows first .. rows-1. */
+    void (*fold)(const struct cpu_sums *total, const struct cpu_sums *split, uint32_t first, uint32_t rows,
+                 uint32_t padded);
+    /* to = acc / l of one row. */
+    void (*finish)(const struct cpu_sums *total, uint32_t row, uint32_t head_dim, uint32_t padded, float *to);
+};
+
+extern const struct cpu_attention_set cpu_attention_portable;
+#if defined(__x86_64__)
+extern const struct cpu_attention_set cpu_attention_avx2;
+extern const struct cpu_attention_set cpu_attention_avx512;
+#endif

@@ -1,0 +1,370 @@
+/* Cpu attention kernels, written once over the 16 lanes of cpu_math.h and compiled once per instruction set:
+ * the including file defines KERNEL_SET (the name of its table) and KERNEL_COLUMNS (vectors of 16 that, times
+ * CPU_GROUP_ROWS rows, fit the registers).
+ *
+ *   score[key] = sum over d of q[d] k[d][key]     p = 2^(score - m)     acc[d] = sum over keys of p[key]
+ * v[key][d]
+ *
+ * The one decision: rows come in groups of up to 6, and K and V of a block are used by all rows of a tile
+ * while they lie in the first-level cache: 6 rows by 64 keys are 24 sums in registers, each loaded vector is
+ * used 6 times. Keys after a row's own position: their scores are replaced before anything is compared with
+ * them, and the sum over values ends at the row's own key, so what lies there may be NaN.
+ *
+ * Everything here is pure but for its arguments; any thread. Tests: tests/kernels/test_attention.c */
+#include "cpu_attention.h"
+#include "cpu_math.h"
+#include "quant.h"
+
+#include <math.h>
+
+#define BLOCK OPS_BLOCK_TOKENS
+
+/* 2^x for x <= 0 within about 2 ulp, and 0 where that is below the smallest number; NaN for NaN. */
+CPU_INLINE v16f exp2_16(v16f x)
+{
+    /* The second operand comes back when one is NaN. */
+    x = v16_max(v16_set1(-160.0f), x);
+    v16f n = v16_round(x);
+    v16f r = v16_sub(x, n);
+    /* Fitted for the least relative error on |r| <= 1/2 with p(0) = 1, so that 2^0 is 1 exactly. */
+    v16f p = v16_set1(0x1.5bba14p-10f);
+    p = v16_fma(p, r, v16_set1(0x1.3cea88p-7f));
+    p = v16_fma(p, r, v16_set1(0x1.c6b752p-5f));
+    p = v16_fma(p, r, v16_set1(0x1.ebf9bcp-3f));
+    p = v16_fma(p, r, v16_set1(0x1.62e42ap-1f));
+    p = v16_fma(p, r, v16_set1(1.0f));
+    return v16_scale(p, n);
+}
+
+/* 16 numbers of K or V. */
+CPU_INLINE v16f load_kv(const void *p, size_t i, bool half)
+{
+    return half ? v16_load_f16((const uint16_t *)p + i) : v16_load((const float *)p + i);
+}
+
+CPU_INLINE uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- one group of rows and one block ---- */
+
+struct group {
+    const float *q; /* [rows][head_dim] */
+    const void *k, *v;
+    float *score, *m, *lanes, *acc;
+    float scale[16]; /* of what was summed before this block */
+    uint32_t head_dim, padded;
+    uint32_t count[CPU_GROUP_ROWS]; /* keys of the block each row sees: at least 1, ascending */
+};
+
+CPU_INLINE void scores(const struct group *g, const uint32_t rows, const bool half)
+{
+    for (uint32_t c = 0; c < BLOCK / 16; c += KERNEL_COLUMNS) {
+        v16f sum[CPU_GROUP_ROWS][KERNEL_COLUMNS];
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
+                sum[r][i] = v16_zero();
+        for (uint32_t d = 0; d < g->head_dim; d++) {
+            v16f k[KERNEL_COLUMNS];
+            for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
+                k[i] = load_kv(g->k, (size_t)d * BLOCK + (c + i) * 16, half);
+            for (uint32_t r = 0; r < rows; r++) {
+                v16f q = v16_set1(g->q[r * g->head_dim + d]);
+                for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
+                    sum[r][i] = v16_fma(q, k[i], sum[r][i]);
+            }
+        }
+        for (uint32_t r = 0; r < rows; r++)
+            for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
+                v16_store(g->score + r * BLOCK + (c + i) * 16, sum[r][i]);
+    }
+}
+
+/* Scores become probabilities in place; `scale` is what the new maximum makes of what was summed before. */
+CPU_INLINE void probabilities(struct group *g, const uint32_t rows)
+{
+    for (uint32_t r = 0; r < rows; r++) {
+        float *s = g->score + r * BLOCK;
+        for (uint32_t j = g->count[r]; j < BLOCK; j++)
+            s[j] = -INFINITY;
+        v16f top =
+            v16_max(v16_max(v16_load(s), v16_load(s + 16)), v16_max(v16_load(s + 32), v16_load(s + 48)));
+        float before = g->m[r], now = v16_max_lane(top);
+        now = now > before ? now : before;
+        g->m[r] = now;
+        g->scale[r] = before - now;
+    }
+    v16_store(g->scale, exp2_16(v16_load(g->scale)));
+    for (uint32_t r = 0; r < rows; r++) {
+        float *s = g->score + r * BLOCK;
+        v16f m = v16_set1(g->m[r]), p[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            p[i] = exp2_16(v16_sub(v16_load(s + 16 * i), m));
+            v16_store(s + 16 * i, p[i]);
+        }
+        v16f sum = v16_add(v16_add(p[0], p[1]), v16_add(p[2], p[3]));
+        float *lanes = g->lanes + r * 16;
+        v16_store(lanes, v16_fma(v16_load(lanes), v16_set1(g->scale[r]), sum));
+    }
+}
+
+/* acc = acc * scale + p v over keys from .. to-1; rows and columns (in vectors of 16) are constants where
+ * this is inlined. */
+CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, const uint32_t rows,
+                            uint32_t column, const uint32_t columns, uint32_t from, uint32_t to,
+                            const bool scaled, const bool half)
+{
+    float *acc = g->acc + first_row * g->padded + column * 16;
+    const float *p = g->score + first_row * BLOCK;
+    v16f sum[CPU_GROUP_ROWS][KERNEL_COLUMNS];
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < columns; i++) {
+            sum[r][i] = v16_load(acc + r * g->padded + i * 16);
+            if (scaled)
+                sum[r][i] = v16_mul(sum[r][i], v16_set1(g->scale[first_row + r]));
+        }
+    for (uint32_t j = from; j < to; j++) {
+        v16f v[KERNEL_COLUMNS];
+        for (uint32_t i = 0; i < columns; i++)
+            v[i] = load_kv(g->v, (size_t)j * g->padded + (column + i) * 16, half);
+        for (uint32_t r = 0; r < rows; r++) {
+            v16f pr = v16_set1(p[r * BLOCK + j]);
+            for (uint32_t i = 0; i < columns; i++)
+                sum[r][i] = v16_fma(pr, v[i], sum[r][i]);
+        }
+    }
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t i = 0; i < columns; i++)
+            v16_store(acc + r * g->padded + i * 16, sum[r][i]);
+}
+
+CPU_INLINE void values(const struct group *g, const uint32_t rows, const bool half)
+{
+    /* All rows see the keys that the first one sees; what the others see beyond is added row by row. */
+    uint32_t common = g->count[0], columns = g->padded / 16, c = 0;
+    for (; c + KERNEL_COLUMNS <= columns; c += KERNEL_COLUMNS)
+        values_part(g, 0, rows, c, KERNEL_COLUMNS, 0, common, true, half);
+    for (; c < columns; c++)
+        values_part(g, 0, rows, c, 1, 0, common, true, half);
+    for (uint32_t r = 1; r < rows; r++)
+        for (c = 0; g->count[r] > common && c < columns; c++)
+            values_part(g, r, 1, c, 1, common, g->count[r], false, half);
+}
+
+CPU_INLINE void group_block(struct group *g, const uint32_t rows, const bool half)
+{
+    scores(g, rows, half);
+    probabilities(g, rows);
+    values(g, rows, half);
+}
+
+#define GROUP_ROWS(n, half)                                                                                  \
+    case n:                                                                                                  \
+        group_block(g, n, half);                                                                             \
+        break
+
+static void group_half(struct group *g, uint32_t rows)
+{
+    switch (rows) {
+        GROUP_ROWS(1, true);
+        GROUP_ROWS(2, true);
+        GROUP_ROWS(3, true);
+        GROUP_ROWS(4, true);
+        GROUP_ROWS(5, true);
+        GROUP_ROWS(6, true);
+    }
+}
+
+static void group_float(struct group *g, uint32_t rows)
+{
+    switch (rows) {
+        GROUP_ROWS(1, false);
+        GROUP_ROWS(2, false);
+        GROUP_ROWS(3, false);
+        GROUP_ROWS(4, false);
+        GROUP_ROWS(5, false);
+        GROUP_ROWS(6, false);
+    }
+}
+
+/* ---- one split ---- */
+
+static void to_float(const uint16_t *from, float *to, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i += 16)
+        v16_store(to + i, v16_load_f16(from + i));
+}
+
+/* Two groups of 4 rather than 6 and 2: few rows leave the multipliers waiting for each other. */
+static uint32_t next_group(uint32_t rows)
+{
+    if (rows <= CPU_GROUP_ROWS)
+        return rows;
+    return rows < 2 * CPU_GROUP_ROWS ? (rows + 1) / 2 : CPU_GROUP_ROWS;
+}
+
+/* All rows that see something of the block at `start`. */
+static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cpu_sums *sums)
+{
+    const struct ops_kv *kv = t->kv;
+    const uint32_t head_dim = kv->shape.head_dim, first = start > t->pos ? (start - t->pos) * t->group : 0;
+    const unsigned char *at = cpu_kv_head(kv, t->blocks[start / BLOCK], t->layer, t->head);
+    bool half = kv->shape.type == OPS_KV_F16;
+    struct group g = {
+        .k = at, .v = at + kv->k_bytes, .score = t->score, .head_dim = head_dim, .padded = kv->padded
+    };
+    if (half && t->rows - first > CPU_GROUP_ROWS) {
+        to_float(g.k, t->k, head_dim * BLOCK);
+        to_float(g.v, t->v, kv->padded * BLOCK);
+        g.k = t->k;
+        g.v = t->v;
+        half = false;
+    }
+    for (uint32_t r = first, n; r < t->rows; r += n) {
+        n = next_group(t->rows - r);
+        for (uint32_t i = 0; i < n; i++)
+            g.count[i] = min_u32(t->pos + (r + i) / t->group + 1 - start, BLOCK);
+        g.q = t->q + (size_t)r * head_dim;
+        g.m = sums->m + r;
+        g.lanes = t->lanes + (size_t)r * 16;
+        g.acc = sums->acc + (size_t)r * kv->padded;
+        if (half)
+            group_half(&g, n);
+        else
+            group_float(&g, n);
+    }
+}
+
+static void attention_split(const struct cpu_tile *t, uint32_t split, uint32_t first,
+                            const struct cpu_sums *sums)
+{
+    const uint32_t padded = t->kv->padded, last_pos = t->pos + (t->rows - 1) / t->group;
+    for (uint32_t r = first; r < t->rows; r++) {
+        sums->m[r] = -INFINITY;
+        memset(t->lanes + (size_t)r * 16, 0, 16 * sizeof(float));
+        memset(sums->acc + (size_t)r * padded, 0, padded * sizeof(float));
+    }
+    const uint32_t start = split * CPU_SPLIT;
+    for (uint32_t i = 0; i < CPU_SPLIT_BLOCKS && start + i * BLOCK <= last_pos; i++)
+        tile_block(t, start + i * BLOCK, sums);
+    for (uint32_t r = first; r < t->rows; r++)
+        sums->l[r] = v16_sum(v16_load(t->lanes + (size_t)r * 16));
+}
+
+/* ---- folding ---- */
+
+static void attention_fold(const struct cpu_sums *total, const struct cpu_sums *split, uint32_t first,
+                           uint32_t rows, uint32_t padded)
+{
+    for (uint32_t r = first; r < rows; r++) {
+        float a = total->m[r], b = split->m[r], m = a > b ? a : b;
+        float scale[16] = { a - m, b - m };
+        v16_store(scale, exp2_16(v16_load(scale)));
+        total->m[r] = m;
+        total->l[r] = total->l[r] * scale[0] + split->l[r] * scale[1];
+        float *to = total->acc + (size_t)r * padded;
+        const float *from = split->acc + (size_t)r * padded;
+        v16f sa = v16_set1(scale[0]), sb = v16_set1(scale[1]);
+        for (uint32_t i = 0; i < padded; i += 16)
+            v16_store(to + i, v16_add(v16_mul(v16_load(to + i), sa), v16_mul(v16_load(from + i), sb)));
+    }
+}
+
+static void attention_finish(const struct cpu_sums *total, uint32_t row, uint32_t head_dim, uint32_t padded,
+                             float *to)
+{
+    const float *from = total->acc + (size_t)row * padded;
+    v16f l = v16_set1(total->l[row]);
+    for (uint32_t i = 0; i < head_dim; i += 16)
+        v16_store_n(to + i, v16_div(v16_load(from + i), l), min_u32(16, head_dim - i));
+}
+
+/* ---- rotation and storing ---- */
+
+static void attention_rotate(const struct ops_attention *a, uint32_t token, const float *from, float *to)
+{
+    const uint32_t head_dim = a->kv->shape.head_dim, pairs = a->rope_dims / 2;
+    const float *restrict cosine = a->rope_cos + (size_t)token * pairs;
+    const float *restrict sine = a->rope_sin + (size_t)token * pairs;
+    float x[CPU_HEAD_DIM_MAX];
+    memcpy(x, from, head_dim * sizeof *x);
+    if (a->rope_halves) {
+        for (uint32_t i = 0; i < pairs; i++) {
+            to[i] = x[i] * cosine[i] - x[i + pairs] * sine[i];
+            to[i + pairs] = x[i] * sine[i] + x[i + pairs] * cosine[i];
+        }
+    } else {
+        for (uint32_t i = 0; i < pairs; i++) {
+            to[2 * i] = x[2 * i] * cosine[i] - x[2 * i + 1] * sine[i];
+            to[2 * i + 1] = x[2 * i] * sine[i] + x[2 * i + 1] * cosine[i];
+        }
+    }
+    for (uint32_t i = 2 * pairs; i < head_dim; i++)
+        to[i] = x[i];
+}
+
+static void to_half(const float *from, uint16_t *to, uint32_t n)
+{
+    uint32_t i = 0;
+#if defined(__F16C__)
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i),
+                                                              _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+    for (; i < n; i++)
+        to[i] = quant_f32_to_f16(from[i]);
+}
+
+static void store_half(const struct cpu_store *s, const float *k, const float *v, size_t stride,
+                       unsigned char *at)
+{
+    const struct ops_kv *kv = s->a->kv;
+    const uint32_t head_dim = kv->shape.head_dim;
+    uint16_t *to_k = (uint16_t *)at + s->place,
+             *to_v = (uint16_t *)(at + kv->k_bytes) + (size_t)s->place * kv->padded;
+    uint16_t row[BLOCK][CPU_HEAD_DIM_MAX];
+    for (uint32_t t = 0; t < s->n; t++) {
+        to_half(k + t * stride, row[t], head_dim);
+        to_half(v + t * stride, to_v + (size_t)t * kv->padded, head_dim);
+    }
+    for (uint32_t d = 0; d < head_dim; d++)
+        for (uint32_t t = 0; t < s->n; t++)
+            to_k[(size_t)d * BLOCK + t] = row[t][d];
+}
+
+static void store_float(const struct cpu_store *s, const float *k, const float *v, size_t stride,
+                        unsigned char *at)
+{
+    const struct ops_kv *kv = s->a->kv;
+    const uint32_t head_dim = kv->shape.head_dim;
+    float *to_k = (float *)at + s->place, *to_v = (float *)(at + kv->k_bytes) + (size_t)s->place * kv->padded;
+    for (uint32_t t = 0; t < s->n; t++)
+        memcpy(to_v + (size_t)t * kv->padded, v + t * stride, head_dim * sizeof *v);
+    for (uint32_t d = 0; d < head_dim; d++)
+        for (uint32_t t = 0; t < s->n; t++)
+            to_k[(size_t)d * BLOCK + t] = k[t * stride + d];
+}
+
+static void attention_store(const struct cpu_store *s)
+{
+    const struct ops_attention *a = s->a;
+    const struct ops_kv *kv = a->kv;
+    const size_t stride = (size_t)kv->shape.heads * kv->shape.head_dim;
+    const size_t first = s->token * stride + (size_t)s->head * kv->shape.head_dim;
+    for (uint32_t t = 0; a->rope_dims && t < s->n; t++)
+        attention_rotate(a, s->token + t, a->k + first + t * stride, a->k + first + t * stride);
+    unsigned char *at = cpu_kv_head(kv, s->block, a->layer, s->head);
+    if (kv->shape.type == OPS_KV_F16)
+        store_half(s, a->k + first, a->v + first, stride, at);
+    else
+        store_float(s, a->k + first, a->v + first, stride, at);
+}
+
+const struct cpu_attention_set KERNEL_SET = {
+    .rotate = attention_rotate,
+    .store = attention_store,
+    .split = attention_split,
+    .fold = attention_fold,
+    .finish = attention_finish,
+};

@@ -1,0 +1,129 @@
+/* Cpu KV: pools of blocks. Address space for the whole pool is reserved at once and the system gives memory
+ * page by page as blocks are written, so a pool may be sized for the longest day and costs what is used.
+ *
+ * Thread: the stage thread; copies of several layers are spread over the pool of threads.
+ * Must not know: who holds a block and why.
+ * Tests: tests/kernels/test_attention.c */
+#include "cpu_attention.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static size_t element_bytes(const struct ops_kv_shape *shape)
+{
+    return shape->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+static uint32_t padded_dim(const struct ops_kv_shape *shape)
+{
+    return (shape->head_dim + 15) / 16 * 16;
+}
+
+static size_t head_bytes(const struct ops_kv_shape *shape)
+{
+    return ((size_t)shape->head_dim + padded_dim(shape)) * OPS_BLOCK_TOKENS * element_bytes(shape);
+}
+
+size_t cpu_kv_block_bytes(const struct ops_kv_shape *shape)
+{
+    return head_bytes(shape) * shape->heads * shape->layers;
+}
+
+static int check_shape(const struct ops_kv_shape *s, char *err, size_t errlen)
+{
+    if (s->head_dim < 2 || s->head_dim > CPU_HEAD_DIM_MAX || s->head_dim % 2) {
+        snprintf(err, errlen, "head dimension %u: this build reads even ones of 2 to %u", s->head_dim,
+                 CPU_HEAD_DIM_MAX);
+        return -EINVAL;
+    }
+    if (s->type != OPS_KV_F16 && s->type != OPS_KV_F32) {
+        snprintf(err, errlen, "KV type number %d: the CPU keeps f16 or f32", (int)s->type);
+        return -ENOTSUP;
+    }
+    if (!s->layers || !s->heads || !s->blocks || s->layers > 65536 || s->heads > 65536) {
+        snprintf(err, errlen, "a KV pool of %u layers, %u heads and %u blocks cannot be", s->layers, s->heads,
+                 s->blocks);
+        return -EINVAL;
+    }
+    return 0;
+}
+
+int cpu_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_kv **ret_kv, char *err,
+               size_t errlen)
+{
+    int r = check_shape(shape, err, errlen);
+    if (r < 0)
+        return r;
+    struct ops_kv *kv = calloc(1, sizeof *kv);
+    if (!kv)
+        goto no_memory;
+    kv->dev = d;
+    kv->shape = *shape;
+    kv->padded = padded_dim(shape);
+    kv->k_bytes = (size_t)shape->head_dim * OPS_BLOCK_TOKENS * element_bytes(shape);
+    kv->head_bytes = head_bytes(shape);
+    kv->layer_bytes = kv->head_bytes * shape->heads;
+    kv->block_bytes = kv->layer_bytes * shape->layers;
+    if (__builtin_mul_overflow(kv->block_bytes, (size_t)shape->blocks, &kv->mapped))
+        goto no_memory;
+    void *at =
+        mmap(NULL, kv->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        goto no_memory;
+    kv->base = at;
+    *ret_kv = kv;
+    return 0;
+
+no_memory:
+    snprintf(err, errlen, "no address space for %u KV blocks of %zu bytes", shape->blocks,
+             cpu_kv_block_bytes(shape));
+    cpu_kv_free(kv);
+    return -ENOMEM;
+}
+
+void cpu_kv_free(struct ops_kv *kv)
+{
+    if (!kv)
+        return;
+    if (kv->base)
+        munmap(kv->base, kv->mapped);
+    free(kv);
+}
+
+/* ---- copying ---- */
+
+struct copy {
+    struct ops_kv *kv;
+    uint32_t to, from, tokens;
+    struct cpu_work layers;
+};
+
+static void copy_head(const struct ops_kv *kv, unsigned char *to, const unsigned char *from, uint32_t tokens)
+{
+    const size_t element = element_bytes(&kv->shape), line = OPS_BLOCK_TOKENS * element;
+    for (uint32_t d = 0; d < kv->shape.head_dim; d++)
+        memcpy(to + d * line, from + d * line, tokens * element);
+    memcpy(to + kv->k_bytes, from + kv->k_bytes, tokens * kv->padded * element);
+}
+
+static void copy_layers(void *arg, uint32_t thread)
+{
+    (void)thread;
+    struct copy *c = arg;
+    for (uint32_t layer; cpu_work_take(&c->layers, &layer);)
+        for (uint32_t h = 0; h < c->kv->shape.heads; h++)
+            copy_head(c->kv, cpu_kv_head(c->kv, c->to, layer, h), cpu_kv_head(c->kv, c->from, layer, h),
+                      c->tokens);
+}
+
+void cpu_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens)
+{
+    if (to == from)
+        return;
+    struct copy c = { .kv = kv, .to = to, .from = from, .tokens = tokens };
+    cpu_work_init(&c.layers, kv->shape.layers);
+    cpu_parallel(kv->dev, kv->shape.layers, copy_layers, &c);
+}

@@ -1,0 +1,370 @@
+/* Attention and KV blocks of the CPU device: right (against the reference's double sums) and the same bits
+ * however the work is cut. All KV memory is NaN before it is written, so a look beyond a query's own position
+ * shows in the result. */
+#include "attention_case.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LENGTH(a) (sizeof(a) / sizeof *(a))
+
+static const char *const isas[] = { "avx512", "avx2", "portable" };
+
+static const struct shape smol = {
+    .kv_heads = 3, .ratio = 3, .head_dim = 64, .type = OPS_KV_F16, .rope_dims = 64, .halves = false, .loud = 1
+};
+
+static const struct shape shapes[] = {
+    { 3, 3, 64, OPS_KV_F16, 64, false, 1 },   { 3, 3, 64, OPS_KV_F32, 64, true, 1 },
+    { 2, 1, 20, OPS_KV_F16, 20, true, 2 },    { 1, 16, 80, OPS_KV_F16, 32, true, 1 },
+    { 2, 4, 128, OPS_KV_F32, 128, false, 1 }, { 1, 7, 8, OPS_KV_F16, 0, false, 3 },
+    { 1, 2, 256, OPS_KV_F16, 256, true, 1 },  { 5, 5, 34, OPS_KV_F32, 34, false, 1 },
+    { 1, 8, 96, OPS_KV_F16, 96, true, 40 },   { 2, 3, 2, OPS_KV_F32, 2, true, 10 },
+};
+
+/* Blocks of a sequence out of order and apart: 3, 10, 17, ... modulo a pool size that 7 does not divide. */
+static void scatter_blocks(struct sequence *s, uint32_t first, uint32_t pool)
+{
+    for (uint32_t i = 0; i < LENGTH(s->blocks); i++)
+        s->blocks[i] = (first + 7 * i) % pool;
+}
+
+static size_t out_floats(const struct world *w, const struct sequence *s)
+{
+    return (size_t)s->n * world_heads(w) * w->shape.head_dim;
+}
+
+static double largest_difference(const float *a, const float *b, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - b[i]);
+        if (!(d <= most))
+            most = isnan(d) ? INFINITY : d;
+    }
+    return most;
+}
+
+/* One sequence on one device. */
+static struct sequence run_alone(const struct shape *shape, const char *isa, uint32_t threads,
+                                 uint32_t positions, uint32_t chunk, bool *ret_there)
+{
+    struct world w;
+    struct sequence s = { 0 };
+    *ret_there = world_open(&w, shape, isa, threads, 1, 41);
+    if (!*ret_there)
+        return s;
+    sequence_init(&s, &w, 5, positions);
+    scatter_blocks(&s, 3, 41);
+    feed_alone(&w, &s, positions, chunk);
+    world_close(&w);
+    return s;
+}
+
+/* With f16 keys a rotation that rounds the other way moves a key by half a unit in its last place of 11 bits.
+ */
+static double tolerance(const struct shape *s)
+{
+    return (s->type == OPS_KV_F16 ? 4e-4 : 1e-5) * (s->loud > 1 ? s->loud : 1);
+}
+
+static void compare_with_reference(const struct shape *shape, uint32_t positions, uint32_t chunk)
+{
+    bool there;
+    struct sequence ref = run_alone(shape, NULL, 1, positions, 64, &there);
+    const size_t kv = (size_t)positions * shape->kv_heads * shape->head_dim, all = kv * shape->ratio;
+    for (size_t i = 0; i < LENGTH(isas); i++) {
+        struct sequence s = run_alone(shape, isas[i], 2, positions, chunk, &there);
+        if (!there)
+            continue;
+        double out = largest_difference(s.out, ref.out, all);
+        cr_expect_leq(out, tolerance(shape), "%s, head dimension %u, chunks of %u: off by %g", isas[i],
+                      shape->head_dim, chunk, out);
+        cr_expect_leq(largest_difference(s.q, ref.q, all), 1e-5 * shape->loud, "%s: rotated queries",
+                      isas[i]);
+        cr_expect_leq(largest_difference(s.k, ref.k, kv), 1e-5, "%s: rotated keys", isas[i]);
+        sequence_free(&s);
+    }
+    sequence_free(&ref);
+}
+
+Test(attention, agrees_with_the_reference_for_prompts)
+{
+    for (size_t i = 0; i < LENGTH(shapes); i++)
+        compare_with_reference(&shapes[i], 333, 97);
+}
+
+Test(attention, agrees_with_the_reference_token_by_token)
+{
+    for (size_t i = 0; i < LENGTH(shapes); i++)
+        compare_with_reference(&shapes[i], 140, 1);
+}
+
+Test(attention, agrees_with_the_reference_over_several_splits)
+{
+    compare_with_reference(&smol, 3 * CPU_SPLIT + 7, 512);
+}
+
+Test(attention, one_token_sees_only_itself)
+{
+    struct world w;
+    cr_assert(world_open(&w, &smol, "auto", 1, 1, 2));
+    struct sequence s;
+    sequence_init(&s, &w, 1, 1);
+    feed_alone(&w, &s, 1, 1);
+    /* out is v as stored in f16, whatever q and k are: the three heads of a group agree. */
+    cr_expect_arr_eq(s.out, s.out + smol.head_dim, smol.head_dim * sizeof(float));
+    cr_expect(isfinite(s.out[0]));
+    sequence_free(&s);
+    world_close(&w);
+}
+
+/* ---- the same bits ---- */
+
+static void expect_same_bits(const struct shape *shape, uint32_t positions)
+{
+    static const uint32_t chunks[] = { 1, 7, 64, 512 };
+    bool there;
+    struct sequence first = run_alone(shape, "auto", 1, positions, 512, &there);
+    const size_t all = (size_t)positions * shape->kv_heads * shape->ratio * shape->head_dim;
+    for (size_t i = 0; i < 2; i++)
+        for (uint32_t threads = 1; threads <= 3; threads++)
+            for (size_t c = 0; c < LENGTH(chunks); c++) {
+                struct sequence s = run_alone(shape, isas[i], threads, positions, chunks[c], &there);
+                if (!there)
+                    continue;
+                cr_expect_arr_eq(s.out, first.out, all * sizeof(float), "%s, %u threads, chunks of %u",
+                                 isas[i], threads, chunks[c]);
+                cr_expect_arr_eq(s.q, first.q, all * sizeof(float));
+                sequence_free(&s);
+            }
+    sequence_free(&first);
+}
+
+Test(attention, bits_depend_on_neither_chunks_threads_nor_isa)
+{
+    expect_same_bits(&smol, 2 * CPU_SPLIT + 70);
+}
+
+Test(attention, bits_depend_on_neither_chunks_threads_nor_isa_for_odd_shapes)
+{
+    for (size_t i = 1; i < LENGTH(shapes); i++)
+        expect_same_bits(&shapes[i], 131);
+}
+
+Test(attention, portable_bits_depend_on_neither_chunks_nor_threads)
+{
+    bool there;
+    struct sequence a = run_alone(&smol, "portable", 1, 300, 300, &there);
+    struct sequence b = run_alone(&smol, "portable", 3, 300, 1, &there);
+    cr_expect_arr_eq(a.out, b.out, sizeof(float) * 300 * 9 * 64);
+    sequence_free(&a);
+    sequence_free(&b);
+}
+
+/* Eight sequences of different lengths, fed in windows of mixed rows, against each alone. */
+Test(attention, a_window_of_several_rows_gives_each_what_it_gets_alone)
+{
+    enum { N = 8, POOL = 89 };
+    struct world w;
+    cr_assert(world_open(&w, &smol, "auto", 2, 2, POOL));
+    struct sequence s[N], *in_window[N];
+    for (uint32_t i = 0; i < N; i++) {
+        sequence_init(&s[i], &w, 100 + i, 400);
+        for (uint32_t b = 0; b < 8; b++)
+            s[i].blocks[b] = (i * 8 + b) * 3 % POOL; /* distinct, as 3 does not divide 89 */
+        feed_alone(&w, &s[i], 30 + 37 * i, 64);
+    }
+    for (uint32_t step = 0; step < 60; step++) {
+        uint32_t n[N], count = 0;
+        for (uint32_t i = 0; i < N; i++)
+            if ((step + i) % 3) {
+                n[count] = step % 5 == 4 && i == step % N ? 11 : 1;
+                in_window[count++] = &s[i];
+            }
+        feed(&w, in_window, n, count);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        struct world alone;
+        struct sequence a;
+        cr_assert(world_open(&alone, &smol, "auto", 1, 2, 16));
+        sequence_init(&a, &alone, 100 + i, 400);
+        scatter_blocks(&a, 0, 16);
+        feed_alone(&alone, &a, s[i].n, 50);
+        cr_expect_arr_eq(a.out, s[i].out, out_floats(&w, &s[i]) * sizeof(float), "sequence %u of %u tokens",
+                         i, s[i].n);
+        sequence_free(&a);
+        world_close(&alone);
+    }
+    for (uint32_t i = 0; i < N; i++)
+        sequence_free(&s[i]);
+    world_close(&w);
+}
+
+/* ---- blocks ---- */
+
+Test(kv, sequences_share_the_blocks_of_a_prefix)
+{
+    struct world w;
+    cr_assert(world_open(&w, &smol, "auto", 2, 1, 32));
+    struct sequence a, b, *both[] = { &a, &b };
+    sequence_init(&a, &w, 9, 400);
+    sequence_init(&b, &w, 9, 400);
+    scatter_blocks(&a, 2, 32);
+    feed_alone(&w, &a, 256, 100);
+    /* b continues after the shared 192 positions in blocks of its own, with the same tokens: the same
+     * results. */
+    memcpy(b.blocks, a.blocks, sizeof b.blocks);
+    for (uint32_t i = 3; i < 7; i++)
+        b.blocks[i] = (a.blocks[i] + 1) % 32;
+    b.n = 192;
+    feed_alone(&w, &b, 256, 64);
+    uint32_t one[] = { 1, 1 };
+    for (int i = 0; i < 80; i++)
+        feed(&w, both, one, 2);
+    const size_t row = 9 * 64;
+    cr_expect_arr_eq(a.out + 192 * row, b.out + 192 * row, (336 - 192) * row * sizeof(float));
+    sequence_free(&a);
+    sequence_free(&b);
+    world_close(&w);
+}
+
+/* Two rows of one sequence at consecutive positions: the second must see what the first stores in this very
+ * window. */
+Test(kv, a_row_sees_what_another_row_of_its_window_writes)
+{
+    struct world w;
+    cr_assert(world_open(&w, &smol, "auto", 3, 1, 16));
+    struct sequence a, b, *both[] = { &a, &b };
+    sequence_init(&a, &w, 9, 200);
+    sequence_init(&b, &w, 9, 200);
+    for (uint32_t n = 100; n < 180; n += 2) {
+        uint32_t one[] = { 1, 1 };
+        a.n = b.n = 0;
+        memset(w.kv->base, 0xff, w.kv->mapped);
+        scatter_blocks(&a, 1, 16);
+        scatter_blocks(&b, 1, 16);
+        feed_alone(&w, &a, n, 512);
+        b.n = n + 1;
+        feed(&w, both, one, 2);
+        float *second = b.out + (size_t)(n + 1) * 9 * 64, copy[9 * 64];
+        memcpy(copy, second, sizeof copy);
+        a.n = 0;
+        feed_alone(&w, &a, n + 2, 512);
+        cr_assert_arr_eq(copy, a.out + (size_t)(n + 1) * 9 * 64, sizeof copy, "position %u", n + 1);
+    }
+    sequence_free(&a);
+    sequence_free(&b);
+    world_close(&w);
+}
+
+static void fork_at(const struct shape *shape, uint32_t at)
+{
+    struct world w;
+    cr_assert(world_open(&w, shape, "auto", 2, 3, 20));
+    struct sequence a, b;
+    sequence_init(&a, &w, 4, 150);
+    sequence_init(&b, &w, 4, 150);
+    scatter_blocks(&a, 0, 20);
+    feed_alone(&w, &a, 128, 128);
+    memcpy(b.blocks, a.blocks, sizeof b.blocks);
+    b.blocks[1] = 1;
+    b.blocks[2] = 2;
+    w.ops->kv_copy(w.kv, 1, a.blocks[1], at - 64);
+    b.n = at;
+    feed_alone(&w, &b, 150, 5);
+    feed_alone(&w, &a, 150, 1);
+    const size_t row = (size_t)world_heads(&w) * shape->head_dim;
+    cr_expect_arr_eq(a.out + at * row, b.out + at * row, (150 - at) * row * sizeof(float), "fork at %u", at);
+    sequence_free(&a);
+    sequence_free(&b);
+    world_close(&w);
+}
+
+Test(kv, a_copy_of_part_of_a_block_continues_the_same)
+{
+    static const uint32_t at[] = { 65, 66, 81, 100, 127, 128 };
+    for (size_t i = 0; i < LENGTH(at); i++) {
+        fork_at(&smol, at[i]);
+        fork_at(&shapes[2], at[i]);
+        fork_at(&shapes[7], at[i]);
+    }
+}
+
+Test(kv, a_copy_touches_only_the_positions_asked_for)
+{
+    struct world w;
+    cr_assert(world_open(&w, &shapes[2], "auto", 1, 2, 4));
+    memset(w.kv->base, 0, w.kv->mapped);
+    memset(w.kv->base + 2 * w.kv->block_bytes, 0x33, w.kv->block_bytes);
+    w.ops->kv_copy(w.kv, 1, 2, 10);
+    size_t copied = 0;
+    for (size_t i = 0; i < w.kv->block_bytes; i++)
+        copied += w.kv->base[w.kv->block_bytes + i] == 0x33;
+    /* 2 layers, 2 heads, 20 dimensions of K and 32 (padded) of V, 10 positions, 2 bytes */
+    cr_expect_eq(copied, 2u * 2 * (20 + 32) * 10 * 2);
+    for (size_t i = 0; i < w.kv->block_bytes; i++)
+        cr_assert_eq(w.kv->base[i], 0, "the block before");
+    world_close(&w);
+}
+
+Test(kv, refuses_impossible_pools)
+{
+    struct ops_open how = { .isa = "auto", .threads = 1 };
+    struct ops_dev *d;
+    struct ops_kv *kv;
+    char err[200] = "";
+    cr_assert_eq(ops_cpu.open(&how, &d, err, sizeof err), 0);
+    struct ops_kv_shape odd = { .layers = 1, .heads = 1, .head_dim = 63, .blocks = 1 };
+    cr_expect_eq(ops_cpu.kv_new(d, &odd, &kv, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "63") != NULL, "%s", err);
+    struct ops_kv_shape wide = { .layers = 1, .heads = 1, .head_dim = 512, .blocks = 1 };
+    cr_expect_eq(ops_cpu.kv_new(d, &wide, &kv, err, sizeof err), -EINVAL);
+    struct ops_kv_shape none = { .layers = 1, .heads = 1, .head_dim = 64, .blocks = 0 };
+    cr_expect_eq(ops_cpu.kv_new(d, &none, &kv, err, sizeof err), -EINVAL);
+    struct ops_kv_shape huge = { .layers = 60000, .heads = 60000, .head_dim = 256, .blocks = UINT32_MAX };
+    cr_expect_eq(ops_cpu.kv_new(d, &huge, &kv, err, sizeof err), -ENOMEM);
+    struct ops_kv_shape type = {
+        .layers = 1, .heads = 1, .head_dim = 64, .blocks = 1, .type = (enum ops_kv_type)7
+    };
+    cr_expect_eq(ops_cpu.kv_new(d, &type, &kv, err, sizeof err), -ENOTSUP);
+    ops_cpu.close(d);
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long pages = 0, total = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    cr_assert_not_null(f);
+    cr_assert_eq(fscanf(f, "%lu %lu", &total, &pages), 2);
+    fclose(f);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+Test(kv, memory_is_taken_as_it_is_written)
+{
+    struct ops_open how = { .isa = "auto", .threads = 1 };
+    struct world w = { .ops = &ops_cpu, .shape = smol, .layers = 30 };
+    char err[200];
+    cr_assert_eq(ops_cpu.open(&how, &w.dev, err, sizeof err), 0);
+    struct ops_kv_shape shape = {
+        .layers = 30, .heads = 3, .head_dim = 64, .blocks = 10000, .type = OPS_KV_F16
+    };
+    const size_t before = resident_bytes(), block = ops_cpu.kv_block_bytes(&shape);
+    cr_assert_eq(ops_cpu.kv_new(w.dev, &shape, &w.kv, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(block, 30u * 3 * 2 * 64 * 64 * 2);
+    struct sequence s;
+    sequence_init(&s, &w, 1, 64 * 10);
+    for (uint32_t i = 0; i < 10; i++)
+        s.blocks[i] = 977 * i;
+    feed_alone(&w, &s, 64 * 10, 512);
+    const size_t grown = resident_bytes() - before;
+    cr_expect_geq(grown, 10 * block);
+    cr_expect_leq(grown, 10 * block + (12u << 20), "10 blocks of %zu bytes took %zu", block, grown);
+    sequence_free(&s);
+    world_close(&w);
+}
