@@ -1,0 +1,143 @@
+/* Api: the routes, and the start and end of everything behind them; see api.h.
+ *
+ * Files: exchange.c (the life of a request), work.c (workers), fields.c (the table of request fields),
+ * messages.c (chats to prompts), openai.c, api_chat.c, api_completions.c (dialects), native.c (llama.cpp's
+ * endpoints), admin.c (health, metrics), page.c (the help page), jsonout.c (JSON text). */
+#include "api/private.h"
+#include "util/clock.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_MS 1000
+
+struct route_row {
+    const char *method, *path;
+    enum http_access access;
+    void (*handler)(struct http_request *r, void *api);
+    const struct endpoint *endpoint; /* with it the handler is exchange_begin */
+};
+
+static const struct route_row rows[] = {
+    { "POST", "/v1/chat/completions", HTTP_KEY, NULL, &api_chat },
+    { "POST", "/v1/completions", HTTP_KEY, NULL, &api_completions },
+    { "POST", "/tokenize", HTTP_KEY, NULL, &api_tokenize },
+    { "POST", "/detokenize", HTTP_KEY, NULL, &api_detokenize },
+    { "POST", "/apply-template", HTTP_KEY, NULL, &api_apply_template },
+    { "GET", "/v1/models", HTTP_KEY, api_on_models, NULL },
+    { "GET", "/models", HTTP_KEY, api_on_models, NULL },
+    { "GET", "/props", HTTP_KEY, api_on_props, NULL },
+    { "GET", "/slots", HTTP_WATCH, api_on_slots, NULL },
+    { "GET", "/metrics", HTTP_WATCH, api_on_metrics, NULL },
+    { "GET", "/health", HTTP_OPEN, api_on_health, NULL },
+    { "GET", "/live", HTTP_OPEN, api_on_live, NULL },
+    { "GET", "/ready", HTTP_OPEN, api_on_ready, NULL },
+    { "GET", "/", HTTP_OPEN, api_on_page, NULL },
+};
+#define N_ROWS (sizeof rows / sizeof *rows)
+
+static int make_routes(struct api *a)
+{
+    a->routes = calloc(N_ROWS, sizeof *a->routes);
+    a->route_args = calloc(N_ROWS, sizeof *a->route_args);
+    if (!a->routes || !a->route_args)
+        return -ENOMEM;
+    for (size_t i = 0; i < N_ROWS; i++) {
+        const struct route_row *row = &rows[i];
+        a->route_args[i] = (struct route_arg){ .api = a, .endpoint = row->endpoint };
+        a->routes[i] = (struct http_route){
+            .method = row->method,
+            .path = row->path,
+            .access = row->access,
+            .handler = row->endpoint ? exchange_begin : row->handler,
+            .arg = row->endpoint ? (void *)&a->route_args[i] : a,
+        };
+    }
+    a->n_routes = N_ROWS;
+    return 0;
+}
+
+static size_t longest_piece(const struct tokenizer *t)
+{
+    size_t longest = 1;
+    for (uint32_t id = 0; id < tokenizer_n_vocab(t); id++) {
+        size_t len;
+        tokenizer_piece(t, (int32_t)id, true, &len);
+        if (len > longest)
+            longest = len;
+    }
+    return longest;
+}
+
+int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen)
+{
+    struct api *a = calloc(1, sizeof *a);
+    if (!a) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    a->o = *o;
+    a->longest_piece = longest_piece(o->tokenizer);
+    snprintf(a->fingerprint, sizeof a->fingerprint, "berth-%s", BERTH_VERSION);
+    json_object_seed(0); /* before several threads could want it */
+    int r = make_routes(a);
+    if (r == 0)
+        r = workers_start(&a->workers, o->workers);
+    if (r < 0) {
+        snprintf(err, errlen, "api: %s", strerror(-r));
+        api_free(a);
+        return r;
+    }
+    *ret_api = a;
+    return 0;
+}
+
+const struct http_route *api_routes(struct api *a, size_t *ret_n)
+{
+    *ret_n = a->n_routes;
+    return a->routes;
+}
+
+static void on_tick(void *arg)
+{
+    struct api *a = arg;
+    uint64_t now = clock_now_ns();
+    for (struct exchange *ex = a->exchanges, *next; ex; ex = next) {
+        next = ex->next;
+        exchange_tick(ex, now);
+    }
+}
+
+void api_attach(struct api *a, struct http *h)
+{
+    a->http = h;
+    http_every(h, TICK_MS, on_tick, a);
+}
+
+void api_drain(struct api *a)
+{
+    a->draining = true;
+}
+
+uint32_t api_in_flight(const struct api *a)
+{
+    return a->n_exchanges;
+}
+
+void api_abort(struct api *a, const char *reason)
+{
+    a->draining = true;
+    for (struct exchange *ex = a->exchanges; ex; ex = ex->next)
+        exchange_abort(ex, reason);
+}
+
+void api_free(struct api *a)
+{
+    if (!a)
+        return;
+    workers_stop(&a->workers);
+    free(a->routes);
+    free(a->route_args);
+    free(a);
+}

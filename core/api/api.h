@@ -1,7 +1,7 @@
 /* Api: the dialects: a request's JSON to a job, a job's events to JSON and SSE.
- * Threads: handlers run on the event thread and hand the body to a worker, which parses, renders and tokenizes and submits the job;
- * the scheduler's events come back to the event thread, which formats and writes them.
- * Must not know: sockets, tensors, which policy runs. Tests: tests/e2e/test_*.py */
+ * Threads: handlers run on the event thread and hand the body to a worker, which parses, renders and
+ * tokenizes and submits the job; the scheduler's events come back to the event thread, which formats and
+ * writes them. Must not know: sockets, tensors, which policy runs. Tests: tests/e2e/test_*.py */
 #pragma once
 #include "http/http.h"
 #include "model/chat.h"
@@ -11,9 +11,9 @@
 struct api;
 
 struct api_options {
-    const struct tokenizer *tokenizer;        /* borrowed, as all below */
-    const struct chat_template *chat;         /* never NULL */
-    const char *chat_source;                  /* its text, for /props */
+    const struct tokenizer *tokenizer; /* borrowed, as all below */
+    const struct chat_template *chat;  /* never NULL */
+    const char *chat_source;           /* its text, for /props */
     struct sched *sched;
     const char *model_name, *model_path, *model_arch;
     uint64_t model_params, model_bytes;

@@ -1,0 +1,136 @@
+/* Admin: how the server is: health, readiness, models, metrics. All of it is read from the scheduler's
+ * published record, so it answers at once whatever runs. Thread: the event thread's. Tests:
+ * tests/e2e/test_admin.py */
+#include "api/private.h"
+#include "util/clock.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+void api_reply_json(struct http_request *r, int status, json_t *json)
+{
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    if (text)
+        http_reply(r, status, "application/json; charset=utf-8", text, strlen(text));
+    else
+        http_reply_error(r, 500, "server_error", "out of memory", NULL, NULL);
+    free(text);
+    json_decref(json);
+    http_done(r);
+}
+
+void api_on_health(struct http_request *r, void *arg)
+{
+    const struct api *a = arg;
+    api_reply_json(r, 200, json_pack("{s:s}", "status", a->draining ? "draining" : "ok"));
+}
+
+void api_on_live(struct http_request *r, void *arg)
+{
+    (void)arg;
+    api_reply_json(r, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+void api_on_ready(struct http_request *r, void *arg)
+{
+    const struct api *a = arg;
+    struct sched_status *st = sched_status_get(a->o.sched);
+    if (!st) {
+        api_reply_json(r, 500, NULL);
+        return;
+    }
+    uint64_t now = clock_now_ns(), idle_ns = now > st->last_step_ns ? now - st->last_step_ns : 0;
+    bool stuck = st->running + st->waiting && idle_ns > a->o.watchdog_s * NS_PER_S;
+    json_t *json = json_pack("{s:s, s:s, s:i, s:i, s:f}", "status",
+                             a->draining ? "draining"
+                             : stuck     ? "stuck"
+                                         : "ready",
+                             "doing", st->doing, "running", (int)st->running, "waiting", (int)st->waiting,
+                             "seconds_since_step", (double)idle_ns / 1e9);
+    if (a->draining || stuck)
+        http_reply_header(r, "Retry-After", "5");
+    api_reply_json(r, a->draining || stuck ? 503 : 200, json);
+    free(st);
+}
+
+void api_on_models(struct http_request *r, void *arg)
+{
+    const struct api_options *o = &((const struct api *)arg)->o;
+    json_t *meta =
+        json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:I, s:I}", "architecture", o->model_arch, "vocab_type",
+                  tokenizer_kind(o->tokenizer), "n_vocab", (json_int_t)tokenizer_n_vocab(o->tokenizer),
+                  "n_ctx", (int)o->context, "n_ctx_train", (int)o->context_train, "n_embd", (int)o->n_embd,
+                  "n_params", (json_int_t)o->model_params, "size", (json_int_t)o->model_bytes);
+    json_t *model = json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", o->model_name, "object", "model",
+                              "created", (json_int_t)(clock_wall_ns() / NS_PER_S), "owned_by", "berth",
+                              "max_model_len", (int)o->context, "meta", meta);
+    api_reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
+}
+
+static json_t *metrics_json(const struct api *a, const struct sched_status *st)
+{
+    return json_pack(
+        "{s:{s:s, s:i, s:i, s:i, s:i}, s:{s:s, s:i, s:i}, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}",
+        "engine", "model", a->o.model_name, "max_context", (int)a->o.context, "slots", (int)st->slots,
+        "kv_blocks", (int)st->kv_blocks, "kv_blocks_used", (int)st->kv_blocks_used, "live", "state",
+        st->doing, "waiting", (int)st->waiting, "running", (int)st->running, "totals", "steps",
+        (json_int_t)st->step, "started", (json_int_t)st->started, "completed", (json_int_t)st->completed,
+        "cancelled", (json_int_t)st->cancelled, "failed", (json_int_t)st->failed, "prompt_tokens",
+        (json_int_t)st->prompt_tokens, "cached_tokens", (json_int_t)st->cached_tokens, "generated_tokens",
+        (json_int_t)st->generated_tokens);
+}
+
+static void put_metric(struct buf *b, const char *name, const char *type, const char *help, uint64_t value)
+{
+    buf_printf(b, "# HELP berth_%s %s\n# TYPE berth_%s %s\nberth_%s %" PRIu64 "\n", name, help, name, type,
+               name, value);
+}
+
+static void metrics_text(const struct sched_status *st, struct buf *b)
+{
+    put_metric(b, "steps_total", "counter", "Windows run.", st->step);
+    put_metric(b, "requests_started_total", "counter", "Requests taken in.", st->started);
+    put_metric(b, "requests_completed_total", "counter", "Requests that ended by themselves.", st->completed);
+    put_metric(b, "requests_cancelled_total", "counter",
+               "Requests whose client left, or that the server ended.", st->cancelled);
+    put_metric(b, "requests_failed_total", "counter", "Requests that ended with an error of the server.",
+               st->failed);
+    put_metric(b, "requests_running", "gauge", "Requests that have a slot.", st->running);
+    put_metric(b, "requests_waiting", "gauge", "Requests in the queue.", st->waiting);
+    put_metric(b, "prompt_tokens_total", "counter",
+               "Prompt tokens of started requests, cached ones included.", st->prompt_tokens);
+    put_metric(b, "cached_tokens_total", "counter", "Prompt tokens that were not read again.",
+               st->cached_tokens);
+    put_metric(b, "generated_tokens_total", "counter", "Tokens generated.", st->generated_tokens);
+    put_metric(b, "slots", "gauge", "Conversations that can be kept.", st->slots);
+    put_metric(b, "kv_blocks", "gauge", "Blocks of the key-value pool.", st->kv_blocks);
+    put_metric(b, "kv_blocks_used", "gauge", "Blocks in use.", st->kv_blocks_used);
+}
+
+static bool wants_prometheus(const struct http_request *r)
+{
+    const char *format = http_query(r, "format"), *accept = http_header(r, "Accept");
+    if (format)
+        return strcmp(format, "prometheus") == 0;
+    return accept && (strstr(accept, "text/plain") || strstr(accept, "openmetrics"));
+}
+
+void api_on_metrics(struct http_request *r, void *arg)
+{
+    const struct api *a = arg;
+    struct sched_status *st = sched_status_get(a->o.sched);
+    if (!st || !wants_prometheus(r)) {
+        api_reply_json(r, 200, st ? metrics_json(a, st) : NULL);
+        free(st);
+        return;
+    }
+    struct buf text = { 0 };
+    metrics_text(st, &text);
+    if (text.failed)
+        http_reply_error(r, 500, "server_error", "out of memory", NULL, NULL);
+    else
+        http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data, text.len);
+    http_done(r);
+    buf_free(&text);
+    free(st);
+}

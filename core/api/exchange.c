@@ -1,0 +1,419 @@
+/* Exchange: the life of one request that a worker reads and, mostly, the scheduler answers.
+ *
+ * begin (event thread) -> worker -> messages from the scheduler -> pump (event thread), which writes -> gone,
+ * when the worker is done, every job has said its last word and the answer is out. It never ends while
+ * anybody could still send it a message. Tests: tests/e2e/test_stream.py, test_vanish.py, test_drain.py */
+#include "api/private.h"
+#include "util/clock.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* A reader that takes nothing for so long is treated as gone. */
+#define STALLED_S 120u
+
+static void pump(void *arg);
+
+bool exchange_need_post(struct exchange *ex)
+{
+    if (ex->posted)
+        return false;
+    ex->posted = true;
+    return true;
+}
+
+void exchange_post(struct exchange *ex)
+{
+    if (http_post(ex->api->http, pump, ex) == 0)
+        return;
+    /* The tick finds it: nothing else of ours is on its way to this exchange. */
+    pthread_mutex_lock(&ex->lock);
+    ex->post_failed = true;
+    pthread_mutex_unlock(&ex->lock);
+}
+
+static struct api_message *copy_message(struct api_choice *c, const struct sched_event *ev)
+{
+    struct api_message *m;
+    if (ev->kind == SCHED_EV_DONE) {
+        m = c->done_message;
+        c->done_message = NULL;
+    } else {
+        size_t tokens = ev->n_tokens * sizeof *ev->tokens;
+        m = calloc(1, sizeof *m + tokens + ev->text_len);
+        if (!m)
+            return NULL;
+        m->tokens = (struct sched_token *)(void *)(m + 1);
+        m->text = (char *)(m + 1) + tokens;
+        if (tokens)
+            memcpy(m->tokens, ev->tokens, tokens);
+        if (ev->text_len)
+            memcpy(m->text, ev->text, ev->text_len);
+        m->n_tokens = ev->n_tokens;
+        m->text_len = ev->text_len;
+    }
+    m->choice = c;
+    m->kind = ev->kind;
+    m->stop = ev->stop;
+    m->slot = ev->slot;
+    m->timings = ev->timings;
+    snprintf(m->error, sizeof m->error, "%s", ev->error ? ev->error : "");
+    return m;
+}
+
+void exchange_on_event(void *choice, const struct sched_event *ev)
+{
+    struct api_choice *c = choice;
+    struct exchange *ex = c->ex;
+    struct api_message *m = copy_message(c, ev);
+    if (!m) {
+        atomic_store(&c->lost, true);
+        return;
+    }
+    pthread_mutex_lock(&ex->lock);
+    if (ex->last)
+        ex->last->next = m;
+    else
+        ex->first = m;
+    ex->last = m;
+    bool post = exchange_need_post(ex);
+    pthread_mutex_unlock(&ex->lock);
+    if (post)
+        exchange_post(ex);
+}
+
+static void release(struct exchange *ex)
+{
+    struct api *a = ex->api;
+    if (ex->prev)
+        ex->prev->next = ex->next;
+    else
+        a->exchanges = ex->next;
+    if (ex->next)
+        ex->next->prev = ex->prev;
+    a->n_exchanges--;
+    http_done(ex->http);
+    for (uint32_t i = 0; i < ex->n_choices; i++) {
+        free(ex->choices[i].done_message);
+        buf_free(&ex->choices[i].text);
+        for (int k = 0; k < API_LP_LISTS; k++)
+            buf_free(&ex->choices[i].lp[k]);
+    }
+    free(ex->choices);
+    request_clear(&ex->request);
+    buf_free(&ex->reply);
+    buf_free(&ex->head);
+    buf_free(&ex->out);
+    pthread_mutex_destroy(&ex->lock);
+    free(ex);
+}
+
+static void cancel_jobs(struct exchange *ex)
+{
+    atomic_store(&ex->left, true);
+    /* Before the worker is done its jobs are its own; it is asked again then. */
+    if (ex->seen_worker_done)
+        for (uint32_t i = 0; i < ex->n_submitted; i++)
+            if (!ex->choices[i].finished)
+                sched_cancel(ex->api->o.sched, ex->choices[i].job);
+}
+
+static void on_leave(void *arg)
+{
+    cancel_jobs(arg);
+}
+
+static void pause_jobs(struct exchange *ex, bool paused)
+{
+    ex->paused = paused;
+    ex->paused_ns = clock_now_ns();
+    for (uint32_t i = 0; i < ex->n_submitted; i++)
+        if (!ex->choices[i].finished)
+            sched_pause(ex->api->o.sched, ex->choices[i].job, paused);
+}
+
+static void on_drain(void *arg)
+{
+    struct exchange *ex = arg;
+    if (ex->paused)
+        pause_jobs(ex, false);
+}
+
+static void stream_write(struct exchange *ex)
+{
+    struct buf *out = &ex->out;
+    if (!out->len)
+        return;
+    http_stream_write(ex->http, out->data, out->len);
+    buf_clear(out);
+    ex->last_write_ns = clock_now_ns();
+    if (ex->seen_worker_done && !ex->paused && http_unsent(ex->http) > ex->api->o.max_unsent_bytes) {
+        http_on_drain(ex->http, on_drain, ex);
+        pause_jobs(ex, true);
+    }
+}
+
+static void stream_open(struct exchange *ex)
+{
+    if (http_stream_begun(ex->http))
+        return;
+    http_reply_header(ex->http, "Cache-Control", "no-cache");
+    http_reply_header(ex->http, "X-Accel-Buffering", "no");
+    http_stream_begin(ex->http, 200, "text/event-stream");
+}
+
+/* The answer is an error, in whatever form is still possible. */
+static void answer_error(struct exchange *ex, int status, const char *type, const char *message,
+                         const char *param, const char *code)
+{
+    if (ex->answered)
+        return;
+    ex->answered = true;
+    if (http_stream_begun(ex->http)) {
+        ex->endpoint->stream_error(ex, type, message, &ex->out);
+        stream_write(ex);
+        http_stream_end(ex->http);
+    } else {
+        if (status == 429 || status == 503)
+            http_reply_header(ex->http, "Retry-After", "1");
+        http_reply_error(ex->http, status, type, message, param, code);
+    }
+    cancel_jobs(ex);
+}
+
+static void answer_whole(struct exchange *ex)
+{
+    struct buf *out = &ex->out;
+    char text[16];
+    ex->answered = true;
+    ex->endpoint->whole(ex, out);
+    if (out->failed) {
+        http_reply_error(ex->http, 500, "server_error", "out of memory", NULL, NULL);
+        return;
+    }
+    snprintf(text, sizeof text, "%u", ex->choices[0].slot);
+    http_reply_header(ex->http, "X-Berth-Slot", text);
+    snprintf(text, sizeof text, "%u", ex->choices[0].timings.cached);
+    http_reply_header(ex->http, "X-Berth-Cached", text);
+    http_reply(ex->http, 200, "application/json; charset=utf-8", out->data, out->len);
+}
+
+static void flush_text(struct exchange *ex, struct api_choice *c)
+{
+    if (!ex->request.stream || (!c->text.len && !c->lp[0].len))
+        return;
+    ex->endpoint->stream_text(ex, c, &ex->out);
+    buf_clear(&c->text);
+    for (int k = 0; k < API_LP_LISTS; k++)
+        buf_clear(&c->lp[k]);
+}
+
+static void take_done(struct exchange *ex, struct api_choice *c, const struct api_message *m)
+{
+    c->finished = true;
+    c->stop = m->stop;
+    ex->n_finished++;
+    if (ex->answered)
+        return;
+    if (m->stop == SCHED_STOP_FAILED)
+        answer_error(ex, 500, "server_error", m->error, NULL, NULL);
+    else if (m->stop == SCHED_STOP_CANCELLED)
+        answer_error(ex, 503, "server_error",
+                     ex->abort_reason ? ex->abort_reason : "the request was cancelled", NULL, NULL);
+    else if (atomic_load(&c->lost) || c->text.failed || ex->out.failed)
+        answer_error(ex, 500, "server_error", "out of memory", NULL, NULL);
+    else if (ex->request.stream) {
+        flush_text(ex, c);
+        ex->endpoint->stream_stop(ex, c, &ex->out);
+    }
+}
+
+static void take_message(struct exchange *ex, const struct api_message *m)
+{
+    struct api_choice *c = m->choice;
+    c->slot = m->slot;
+    c->timings = m->timings;
+    if (m->kind == SCHED_EV_DONE) {
+        take_done(ex, c, m);
+        return;
+    }
+    if (ex->answered)
+        return;
+    if (m->kind == SCHED_EV_STARTED) {
+        c->started = true;
+        if (ex->request.stream) {
+            stream_open(ex);
+            ex->endpoint->stream_begin(ex, c, &ex->out);
+        }
+    } else if (m->kind == SCHED_EV_TEXT) {
+        for (size_t i = 0; i < m->n_tokens; i++)
+            ex->endpoint->logprob(ex, c, &m->tokens[i].choice);
+        jsonout_escape(&c->text, m->text, m->text_len);
+    }
+}
+
+static void take_worker_result(struct exchange *ex)
+{
+    const struct api_error *e = &ex->error;
+    ex->seen_worker_done = true;
+    if (atomic_load(&ex->left)) {
+        cancel_jobs(ex);
+    } else if (e->status) {
+        answer_error(ex, e->status, e->type, e->message, *e->param ? e->param : NULL, e->code);
+    } else if (!ex->n_choices) {
+        ex->answered = true;
+        if (ex->reply.failed || !ex->reply.len)
+            http_reply_error(ex->http, 500, "server_error", "out of memory", NULL, NULL);
+        else
+            http_reply(ex->http, 200, "application/json; charset=utf-8", ex->reply.data, ex->reply.len);
+    }
+}
+
+/* Nothing more can come: answers what is still unanswered, and goes. */
+static void finish(struct exchange *ex)
+{
+    if (!ex->answered && ex->n_submitted == ex->n_choices && ex->n_finished == ex->n_submitted) {
+        if (ex->request.stream) {
+            ex->answered = true;
+            ex->endpoint->stream_end(ex, &ex->out);
+            stream_write(ex);
+            http_stream_end(ex->http);
+        } else {
+            answer_whole(ex);
+        }
+    }
+    if (!ex->answered && !http_left(ex->http))
+        answer_error(ex, 503, "server_error",
+                     ex->abort_reason ? ex->abort_reason : "the request was cancelled", NULL, NULL);
+    release(ex);
+}
+
+static void pump(void *arg)
+{
+    struct exchange *ex = arg;
+    pthread_mutex_lock(&ex->lock);
+    struct api_message *list = ex->first;
+    ex->first = ex->last = NULL;
+    ex->posted = ex->post_failed = false;
+    bool worker_done = ex->worker_done;
+    pthread_mutex_unlock(&ex->lock);
+
+    if (list && !ex->head.len)
+        openai_head(ex);
+    for (struct api_message *m = list, *next; m; m = next) {
+        next = m->next;
+        take_message(ex, m);
+        free(m);
+    }
+    if (worker_done && !ex->seen_worker_done)
+        take_worker_result(ex);
+    if (!ex->answered) {
+        for (uint32_t i = 0; list && i < ex->n_choices; i++)
+            flush_text(ex, &ex->choices[i]);
+        stream_write(ex);
+    }
+    if (ex->seen_worker_done && ex->n_finished == ex->n_submitted)
+        finish(ex);
+}
+
+static void keep_alive(struct exchange *ex)
+{
+    const struct api_choice *c = &ex->choices[0];
+    stream_open(ex);
+    if (!c->started)
+        buf_puts(&ex->out, ": waiting for a place\n\n");
+    else if (!c->timings.generated)
+        buf_printf(&ex->out, ": reading the prompt, %zu of %zu tokens\n\n",
+                   (size_t)c->timings.cached + (c->timings.prompt_ms > 0 ? c->timings.prompt : 0),
+                   ex->request.prompts[0].n);
+    else
+        buf_puts(&ex->out, ": waiting\n\n");
+    stream_write(ex);
+}
+
+void exchange_tick(struct exchange *ex, uint64_t now_ns)
+{
+    pthread_mutex_lock(&ex->lock);
+    bool lost_post = ex->post_failed;
+    pthread_mutex_unlock(&ex->lock);
+    if (lost_post) {
+        pump(ex);
+        return;
+    }
+    if (ex->paused) {
+        if (http_unsent(ex->http) <= ex->api->o.max_unsent_bytes / 2)
+            pause_jobs(ex, false);
+        else if (now_ns > ex->paused_ns + STALLED_S * NS_PER_S)
+            cancel_jobs(ex);
+        return;
+    }
+    uint64_t silence_ns = (uint64_t)ex->api->o.keepalive_s * NS_PER_S;
+    if (ex->seen_worker_done && !ex->answered && ex->request.stream &&
+        now_ns >= ex->last_write_ns + silence_ns)
+        keep_alive(ex);
+}
+
+void exchange_abort(struct exchange *ex, const char *reason)
+{
+    ex->abort_reason = reason;
+    cancel_jobs(ex);
+}
+
+static bool body_is_json(struct http_request *r)
+{
+    const char *type = http_header(r, "Content-Type"), *encoding = http_header(r, "Content-Encoding");
+    if (encoding && strcasecmp(encoding, "identity") != 0)
+        return false;
+    /* curl calls any body a form unless told otherwise, so that one is let pass; the parser decides. */
+    return !type || strcasestr(type, "json") || strncasecmp(type, "text/plain", 10) == 0 ||
+           strncasecmp(type, "application/x-www-form-urlencoded", 33) == 0;
+}
+
+static struct exchange *exchange_new(struct api *a, const struct endpoint *endpoint, struct http_request *r)
+{
+    struct exchange *ex = calloc(1, sizeof *ex);
+    if (!ex)
+        return NULL;
+    pthread_mutex_init(&ex->lock, NULL);
+    ex->api = a;
+    ex->endpoint = endpoint;
+    ex->http = r;
+    ex->client_key = http_client_key(r);
+    ex->last_write_ns = clock_now_ns();
+    ex->next = a->exchanges;
+    if (ex->next)
+        ex->next->prev = ex;
+    a->exchanges = ex;
+    a->n_exchanges++;
+    return ex;
+}
+
+static void refuse(struct http_request *r, int status, const char *type, const char *message)
+{
+    if (status == 503)
+        http_reply_header(r, "Retry-After", "5");
+    http_reply_error(r, status, type, message, NULL, NULL);
+    http_done(r);
+}
+
+void exchange_begin(struct http_request *r, void *route_arg)
+{
+    const struct route_arg *route = route_arg;
+    struct api *a = route->api;
+    if (a->draining) {
+        refuse(r, 503, "server_error", "the server is shutting down");
+        return;
+    }
+    if (!body_is_json(r)) {
+        refuse(r, 415, "invalid_request_error",
+               "the body must be JSON (Content-Type: application/json), not encoded");
+        return;
+    }
+    struct exchange *ex = exchange_new(a, route->endpoint, r);
+    if (!ex) {
+        refuse(r, 503, "server_error", "out of memory");
+        return;
+    }
+    ex->body = http_take_body(r);
+    http_on_leave(r, on_leave, ex);
+    workers_push(&a->workers, ex);
+}

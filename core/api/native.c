@@ -1,0 +1,174 @@
+/* Native: llama.cpp's own endpoints, in its shapes, so that its tools and pages work: /tokenize, /detokenize,
+ * /apply-template (on workers), /props and /slots (at once). Tests: tests/e2e/test_native.py */
+#include "api/private.h"
+#include "util/jsonx.h"
+#include "util/utf8.h"
+#include <stdlib.h>
+#include <string.h>
+
+static bool want_object(struct exchange *ex, const json_t *body)
+{
+    if (!json_is_object(body))
+        api_fail(ex, NULL, "the body is %s, a JSON object is wanted", jsonx_type_name(body));
+    return json_is_object(body);
+}
+
+static bool get_flag(struct exchange *ex, const json_t *body, const char *name, bool *value)
+{
+    char err[160];
+    if (jsonx_get_bool(body, name, value, err, sizeof err) < 0)
+        api_fail(ex, name, "%s", err);
+    return !ex->error.status;
+}
+
+/* A piece as text, or as a list of bytes where it is no valid UTF-8 by itself. */
+static void put_piece(const struct tokenizer *t, int32_t id, struct buf *b)
+{
+    size_t len;
+    const char *piece = tokenizer_piece(t, id, true, &len);
+    if (utf8_valid(piece, len)) {
+        jsonout_str(b, piece, len);
+        return;
+    }
+    for (size_t i = 0; i < len; i++) {
+        buf_putc(b, i ? ',' : '[');
+        jsonout_int(b, (unsigned char)piece[i]);
+    }
+    buf_putc(b, ']');
+}
+
+static void read_tokenize(struct exchange *ex, json_t *body)
+{
+    const char *text = NULL;
+    size_t len = 0, n;
+    bool add = false, parse = true, pieces = false;
+    int32_t *ids;
+    char err[160];
+    if (!want_object(ex, body))
+        return;
+    int r = jsonx_get_str(body, "content", &text, &len, err, sizeof err);
+    if (r <= 0) {
+        api_fail(ex, "content", "%s", r < 0 ? err : "content: a string is wanted");
+        return;
+    }
+    if (!get_flag(ex, body, "add_special", &add) || !get_flag(ex, body, "parse_special", &parse) ||
+        !get_flag(ex, body, "with_pieces", &pieces))
+        return;
+    unsigned flags = (parse ? TOKENIZER_PARSE_SPECIAL : 0) | (add ? TOKENIZER_ADD_SPECIAL : 0);
+    r = tokenizer_encode(ex->api->o.tokenizer, text, len, flags, &ids, &n);
+    if (r < 0) {
+        api_fail(ex, "content", "content: could not be tokenized: %s", strerror(-r));
+        return;
+    }
+    buf_puts(&ex->reply, "{\"tokens\":[");
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            buf_putc(&ex->reply, ',');
+        if (pieces)
+            buf_puts(&ex->reply, "{\"id\":");
+        jsonout_int(&ex->reply, ids[i]);
+        if (pieces) {
+            buf_puts(&ex->reply, ",\"piece\":");
+            put_piece(ex->api->o.tokenizer, ids[i], &ex->reply);
+            buf_putc(&ex->reply, '}');
+        }
+    }
+    buf_puts(&ex->reply, "]}");
+    free(ids);
+}
+
+static void read_detokenize(struct exchange *ex, json_t *body)
+{
+    const struct tokenizer *t = ex->api->o.tokenizer;
+    if (!want_object(ex, body))
+        return;
+    const json_t *tokens = json_object_get(body, "tokens");
+    if (!json_is_array(tokens)) {
+        api_fail(ex, "tokens", "tokens: %s where a list of token ids is wanted", jsonx_type_name(tokens));
+        return;
+    }
+    struct buf text = { 0 };
+    for (size_t i = 0; i < json_array_size(tokens) && !ex->error.status; i++) {
+        const json_t *id = json_array_get(tokens, i);
+        json_int_t v = json_integer_value(id);
+        size_t len;
+        if (!json_is_integer(id)) {
+            api_fail(ex, "tokens", "tokens[%zu]: %s where a token id is wanted", i, jsonx_type_name(id));
+        } else if (v < 0 || v >= (json_int_t)tokenizer_n_vocab(t)) {
+            api_fail(ex, "tokens", "tokens[%zu]: %lld is outside 0..%u", i, (long long)v,
+                     tokenizer_n_vocab(t) - 1);
+        } else {
+            const char *piece = tokenizer_piece(t, (int32_t)v, true, &len);
+            buf_append(&text, piece, len);
+        }
+    }
+    buf_puts(&ex->reply, "{\"content\":");
+    jsonout_bytes_str(&ex->reply, text.data, text.len);
+    buf_putc(&ex->reply, '}');
+    if (text.failed)
+        ex->reply.failed = true;
+    buf_free(&text);
+}
+
+static void read_apply_template(struct exchange *ex, json_t *body)
+{
+    struct buf text = { 0 };
+    if (messages_render(ex, body, &text)) {
+        buf_puts(&ex->reply, "{\"prompt\":");
+        jsonout_bytes_str(&ex->reply, text.data, text.len);
+        buf_putc(&ex->reply, '}');
+    }
+    buf_free(&text);
+}
+
+const struct endpoint api_tokenize = { .name = "tokenize", .read = read_tokenize };
+const struct endpoint api_detokenize = { .name = "detokenize", .read = read_detokenize };
+const struct endpoint api_apply_template = {
+    .name = "apply-template",
+    .fields = FIELDS_TEMPLATE,
+    .read = read_apply_template,
+};
+
+static json_t *token_json(const struct tokenizer *t, int32_t id)
+{
+    size_t len = 0;
+    const char *piece = id >= 0 ? tokenizer_piece(t, id, true, &len) : "";
+    return json_stringn(piece, len);
+}
+
+static json_t *sampling_json(const struct sampler_params *p)
+{
+    return json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f}", "temperature", (double)p->temperature, "top_k",
+                     (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p, "repeat_penalty",
+                     (double)p->repeat_penalty, "presence_penalty", (double)p->presence_penalty,
+                     "frequency_penalty", (double)p->frequency_penalty);
+}
+
+void api_on_props(struct http_request *r, void *arg)
+{
+    const struct api *a = arg;
+    const struct api_options *o = &a->o;
+    json_t *props = json_pack(
+        "{s:{s:o, s:i}, s:i, s:s, s:s, s:{s:b, s:b}, s:s, s:o, s:o, s:s}", "default_generation_settings",
+        "params", sampling_json(&o->sampling), "n_ctx", (int)o->context, "total_slots", (int)o->slots,
+        "model_alias", o->model_name, "model_path", o->model_path, "modalities", "vision", 0, "audio", 0,
+        "chat_template", o->chat_source, "bos_token", token_json(o->tokenizer, tokenizer_bos(o->tokenizer)),
+        "eos_token", token_json(o->tokenizer, tokenizer_eos(o->tokenizer)), "build_info",
+        "berth " BERTH_VERSION);
+    api_reply_json(r, 200, props);
+}
+
+void api_on_slots(struct http_request *r, void *arg)
+{
+    const struct api *a = arg;
+    struct sched_status *st = sched_status_get(a->o.sched);
+    json_t *list = st ? json_array() : NULL;
+    for (uint32_t i = 0; st && i < st->slots; i++)
+        json_array_append_new(list, json_pack("{s:i, s:i, s:b, s:b, s:I, s:I}", "id", (int)i, "n_ctx",
+                                              (int)a->o.context, "speculative", 0, "is_processing",
+                                              st->slot[i].busy, "id_task",
+                                              st->slot[i].busy ? (json_int_t)st->slot[i].job : (json_int_t)-1,
+                                              "n_prompt_tokens", (json_int_t)st->slot[i].tokens));
+    free(st);
+    api_reply_json(r, 200, list);
+}

@@ -1,0 +1,220 @@
+/* Private to the api's files.
+ *
+ * An exchange is one HTTP request being answered. Its endpoint reads the body on a worker into either a
+ * finished reply or an api_request, which says what to generate and knows no dialect; the endpoint's
+ * formatters turn what the scheduler tells into the dialect's JSON on the event thread.
+ *
+ * Who may touch an exchange: first the event thread, then one worker (from hand-over until `worker_done` is
+ * set), then the event thread alone. Only what lies under `lock` is shared: the scheduler and the worker
+ * leave messages there and have api_pump called on the event thread. Locks: exchange.lock and workers.lock
+ * are leaves. */
+#pragma once
+#include "api/api.h"
+#include "api/jsonout.h"
+#include "util/buf.h"
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define API_MAX_STOPS 16
+#define API_MAX_STOP_BYTES 1024
+#define API_MAX_PROMPTS 128
+#define API_LP_LISTS 4 /* a dialect may keep up to so many lists per choice */
+
+struct api_error {
+    int status; /* 0: none */
+    const char *type, *code;
+    char param[96];
+    char message[480];
+};
+
+struct api_prompt {
+    int32_t *tokens;
+    size_t n;
+};
+
+/* What to generate, as read from any dialect. */
+struct api_request {
+    bool stream, include_usage, cache_prompt, ignore_eos, chat_logprobs, echo, add_generation_prompt;
+    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    int64_t top_k, seed, min_tokens, max_tokens, id_slot, top_logprobs, n, best_of;
+    struct sampler_bias *bias;
+    size_t n_bias;
+    char *stops[API_MAX_STOPS];
+    size_t stop_lens[API_MAX_STOPS], n_stops;
+    struct api_prompt *prompts;
+    size_t n_prompts;
+    /* Borrowed from the body, which lives until the worker is done. */
+    json_t *messages, *tools, *template_kwargs;
+    const json_t *prompt;
+};
+
+struct api_message { /* from the scheduler, about one choice */
+    struct api_message *next;
+    struct api_choice *choice;
+    enum sched_event_kind kind;
+    enum sched_stop stop;
+    uint32_t slot;
+    struct sched_timings timings;
+    char error[200];
+    size_t text_len, n_tokens;
+    struct sched_token *tokens; /* inside the same allocation, as is text */
+    char *text;
+};
+
+struct exchange;
+
+struct api_choice {
+    struct exchange *ex;
+    uint32_t index;
+    uint64_t job;
+    struct api_message *done_message; /* kept ready: the last word is never lost to a lack of memory */
+    atomic_bool lost;                 /* a message was */
+    /* The event thread's. */
+    bool started, finished;
+    enum sched_stop stop;
+    uint32_t slot;
+    struct sched_timings timings;
+    struct buf text;             /* escaped JSON; all of it, or for a stream what is not written yet */
+    struct buf lp[API_LP_LISTS]; /* the dialect's lists of logprobs, likewise */
+    uint64_t n_chars;            /* characters of text before the next token with a logprob */
+};
+
+struct endpoint {
+    const char *name;
+    unsigned fields; /* which rows of the field table it knows */
+    const char *id_prefix, *object, *chunk_object;
+    /* [worker] Fills ex->request (prompts included) or ex->reply; a failure goes to ex->error. */
+    void (*read)(struct exchange *ex, json_t *body);
+    /* [event thread] Appends what one token with its logprobs adds to choice->lp. */
+    void (*logprob)(struct exchange *ex, struct api_choice *c, const struct sampler_choice *token);
+    /* Pieces of a stream: each writes whole events. */
+    void (*stream_begin)(struct exchange *ex, struct api_choice *c, struct buf *out);
+    void (*stream_text)(struct exchange *ex, struct api_choice *c, struct buf *out);
+    void (*stream_stop)(struct exchange *ex, struct api_choice *c, struct buf *out);
+    void (*stream_end)(struct exchange *ex, struct buf *out);
+    void (*stream_error)(struct exchange *ex, const char *type, const char *message, struct buf *out);
+    /* The whole answer. */
+    void (*whole)(struct exchange *ex, struct buf *out);
+};
+
+struct exchange {
+    struct api *api;
+    struct http_request *http;
+    const struct endpoint *endpoint;
+    struct exchange *prev, *next; /* the event thread's list */
+    struct exchange *next_work;   /* workers.lock */
+    struct evbuffer *body;        /* the worker's */
+    uint64_t client_key;
+    atomic_bool left; /* the client is gone, or nobody wants the answer: start nothing */
+
+    pthread_mutex_t lock;
+    bool posted, post_failed, worker_done;
+    struct api_message *first, *last;
+
+    /* Written by the worker, read by the event thread after worker_done. */
+    struct api_request request;
+    struct api_error error;
+    struct buf reply;
+    struct api_choice *choices;
+    uint32_t n_choices, n_submitted;
+
+    /* The event thread's. */
+    bool seen_worker_done, answered, paused;
+    uint32_t n_finished;
+    const char *abort_reason;
+    uint64_t last_write_ns, paused_ns;
+    struct buf
+        head; /* {"id":..,"object":..,"created":..,"model":.. : how every object of the answer begins */
+    struct buf out;
+};
+
+struct workers {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct exchange *first, *last;
+    bool stopping;
+    pthread_t *threads;
+    uint32_t n;
+};
+
+struct route_arg {
+    struct api *api;
+    const struct endpoint *endpoint;
+};
+
+struct api {
+    struct api_options o;
+    struct http *http;
+    struct workers workers;
+    struct http_route *routes;
+    struct route_arg *route_args;
+    size_t n_routes, longest_piece;
+    bool draining;
+    struct exchange *exchanges;
+    uint32_t n_exchanges;
+    char fingerprint[64];
+};
+
+/* Fails an exchange while its body is read: status 400, invalid_request_error. param may be NULL. */
+__attribute__((format(printf, 3, 4))) void api_fail(struct exchange *ex, const char *param, const char *fmt,
+                                                    ...);
+
+/* fields.c: the one table of request fields. Which endpoints know a field: */
+enum { FIELDS_CHAT = 1, FIELDS_COMPLETIONS = 2, FIELDS_TEMPLATE = 4 };
+/* Defaults, then the fields of `body` (an object), checked. False when one was wrong (ex->error says which).
+ */
+bool fields_read(struct exchange *ex, json_t *body);
+/* What the scheduler is told, from the request. */
+struct sampler_params fields_sampling(const struct api_request *q);
+void request_clear(struct api_request *q);
+
+/* messages.c: checks the messages and tools, and renders them. False with ex->error set. */
+bool messages_render(struct exchange *ex, json_t *body, struct buf *out);
+/* Tokenizes `text` as the next prompt of the request, or refuses what cannot fit. */
+bool prompt_add_text(struct exchange *ex, const char *param, const char *text, size_t len, unsigned flags);
+/* Takes over malloc'ed tokens. */
+bool prompt_add_tokens(struct exchange *ex, const char *param, int32_t *tokens, size_t n);
+
+/* exchange.c: the life of one. */
+void exchange_begin(struct http_request *r, void *route_arg); /* the routes' handler */
+void exchange_tick(struct exchange *ex, uint64_t now_ns);
+void exchange_abort(struct exchange *ex, const char *reason);
+/* work.c: the worker's side. */
+int workers_start(struct workers *w, uint32_t n);
+void workers_stop(struct workers *w);
+void workers_push(struct workers *w, struct exchange *ex);
+/* Has api_pump called on the event thread; the caller has set what is to be seen under ex->lock, where it
+ * also asked exchange_need_post. */
+bool exchange_need_post(struct exchange *ex);
+void exchange_post(struct exchange *ex);
+/* [scheduler] */
+void exchange_on_event(void *choice, const struct sched_event *ev);
+
+/* openai.c: what the two OpenAI dialects share. */
+void openai_head(struct exchange *ex);
+const char *openai_finish_reason(enum sched_stop stop);
+void openai_usage(const struct exchange *ex, struct buf *out);
+void openai_timings(const struct exchange *ex, struct buf *out);
+void openai_stream_end(struct exchange *ex, struct buf *out);
+void openai_stream_error(struct exchange *ex, const char *type, const char *message, struct buf *out);
+/* A chunk's beginning up to and with `"choices":[`, and its end. `with_timings`: the last chunk of its
+ * choice. */
+void openai_chunk_begin(struct exchange *ex, struct buf *out);
+void openai_chunk_end(struct exchange *ex, bool with_timings, struct buf *out);
+void openai_token_text(const struct exchange *ex, int32_t token, struct buf *out);
+double openai_logprob(float logprob);
+
+extern const struct endpoint api_chat, api_completions, api_tokenize, api_detokenize, api_apply_template;
+
+/* native.c, admin.c, page.c: handlers that answer at once, on the event thread. */
+void api_on_props(struct http_request *r, void *api);
+void api_on_slots(struct http_request *r, void *api);
+void api_on_models(struct http_request *r, void *api);
+void api_on_health(struct http_request *r, void *api);
+void api_on_live(struct http_request *r, void *api);
+void api_on_ready(struct http_request *r, void *api);
+void api_on_metrics(struct http_request *r, void *api);
+void api_on_page(struct http_request *r, void *api);
+/* Replies with `json` (taken over; NULL: out of memory) and releases the request. */
+void api_reply_json(struct http_request *r, int status, json_t *json);

@@ -1,0 +1,179 @@
+/* Work: the workers: threads that take bodies, parse them, have the endpoint read them, and hand jobs to the
+ * scheduler. Here lies everything that takes time in proportion to what a client sent. Tests:
+ * tests/e2e/test_limits.py */
+#include "api/private.h"
+#include "util/clock.h"
+#include "util/jsonx.h"
+#include "util/utf8.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *parse_body(struct exchange *ex)
+{
+    char err[256];
+    json_t *value = NULL;
+    size_t len = ex->body ? evbuffer_get_length(ex->body) : 0;
+    const char *text = len ? (const char *)evbuffer_pullup(ex->body, -1) : "";
+    if (!text) {
+        api_fail(ex, NULL, "out of memory");
+        ex->error.status = 503;
+        ex->error.type = "server_error";
+    } else if (!utf8_valid(text, len)) {
+        api_fail(ex, NULL, "the body is not valid UTF-8");
+    } else if (jsonx_parse(text, len, ex->api->o.max_json_depth, false, &value, err, sizeof err) < 0) {
+        api_fail(ex, NULL, "the body is not valid JSON: %s", err);
+    }
+    return value;
+}
+
+static void submit_error(struct exchange *ex, int r, const char *err)
+{
+    api_fail(ex, NULL, "%s", err);
+    if (r == -EAGAIN || r == -EBUSY) {
+        ex->error.status = 429;
+        ex->error.type = "rate_limit_error";
+        ex->error.code = r == -EAGAIN ? "queue_full" : "client_share_exceeded";
+    } else if (r != -EINVAL) {
+        ex->error.status = 503;
+        ex->error.type = "server_error";
+    }
+}
+
+static bool make_choices(struct exchange *ex)
+{
+    size_t n = ex->request.n_prompts;
+    ex->choices = calloc(n, sizeof *ex->choices);
+    if (!ex->choices)
+        return false;
+    ex->n_choices = (uint32_t)n;
+    for (uint32_t i = 0; i < n; i++) {
+        ex->choices[i].ex = ex;
+        ex->choices[i].index = i;
+        ex->choices[i].done_message = calloc(1, sizeof(struct api_message));
+        if (!ex->choices[i].done_message)
+            return false;
+    }
+    return true;
+}
+
+static void submit_all(struct exchange *ex)
+{
+    struct api_request *q = &ex->request;
+    char err[256] = "";
+    if (!make_choices(ex)) {
+        submit_error(ex, -ENOMEM, "out of memory");
+        return;
+    }
+    for (uint32_t i = 0; i < ex->n_choices && !atomic_load(&ex->left); i++) {
+        struct sched_job job = {
+            .tokens = q->prompts[i].tokens,
+            .n_tokens = q->prompts[i].n,
+            .sampling = fields_sampling(q),
+            .max_new_tokens = (uint32_t)q->max_tokens,
+            .stops = (const char *const *)q->stops,
+            .stop_lens = q->stop_lens,
+            .n_stops = q->n_stops,
+            .cache_prompt = q->cache_prompt,
+            .id_slot = (int32_t)q->id_slot,
+            .client_key = ex->client_key,
+            .on_event = exchange_on_event,
+            .arg = &ex->choices[i],
+        };
+        int r = sched_submit(ex->api->o.sched, &job, &ex->choices[i].job, err, sizeof err);
+        if (r < 0) {
+            submit_error(ex, r, err);
+            break;
+        }
+        ex->n_submitted++;
+    }
+    if (ex->error.status)
+        for (uint32_t i = 0; i < ex->n_submitted; i++)
+            sched_cancel(ex->api->o.sched, ex->choices[i].job);
+}
+
+static void work_on(struct exchange *ex)
+{
+    json_t *body = atomic_load(&ex->left) ? NULL : parse_body(ex);
+    if (body) {
+        ex->endpoint->read(ex, body);
+        /* What the request borrowed from the body was used by now. */
+        json_decref(body);
+        if (!ex->error.status && ex->request.n_prompts)
+            submit_all(ex);
+    }
+    if (ex->body)
+        evbuffer_free(ex->body);
+    ex->body = NULL;
+
+    pthread_mutex_lock(&ex->lock);
+    ex->worker_done = true;
+    bool post = exchange_need_post(ex);
+    pthread_mutex_unlock(&ex->lock);
+    if (post)
+        exchange_post(ex);
+}
+
+static void *worker_main(void *arg)
+{
+    struct workers *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (;;) {
+        while (!w->first && !w->stopping)
+            pthread_cond_wait(&w->wake, &w->lock);
+        if (!w->first)
+            break;
+        struct exchange *ex = w->first;
+        w->first = ex->next_work;
+        if (!w->first)
+            w->last = NULL;
+        pthread_mutex_unlock(&w->lock);
+        work_on(ex);
+        pthread_mutex_lock(&w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+int workers_start(struct workers *w, uint32_t n)
+{
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    w->threads = calloc(n, sizeof *w->threads);
+    if (!w->threads)
+        return -ENOMEM;
+    for (; w->n < n; w->n++) {
+        int r = pthread_create(&w->threads[w->n], NULL, worker_main, w);
+        if (r)
+            return -r;
+        pthread_setname_np(w->threads[w->n], "berth-worker");
+    }
+    return 0;
+}
+
+void workers_stop(struct workers *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->stopping = true;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    for (uint32_t i = 0; i < w->n; i++)
+        pthread_join(w->threads[i], NULL);
+    free(w->threads);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+}
+
+void workers_push(struct workers *w, struct exchange *ex)
+{
+    /* Bounded by the number of connections: each has one request at a time. */
+    pthread_mutex_lock(&w->lock);
+    ex->next_work = NULL;
+    if (w->last)
+        w->last->next_work = ex;
+    else
+        w->first = ex;
+    w->last = ex;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
