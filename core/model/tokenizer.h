@@ -1,7 +1,7 @@
-/* Tokenizer: text to token ids and back, from what a GGUF file says. Byte-level BPE now; each kind of tokenizer and each
- * pre-tokenizer is a row in a table (tokenizer_*.c).
- * Pure and immutable after opening: any number of threads. It copies what it needs; the file may be closed.
- * Must not know: files, threads, time, chats. Tests: tests/unit/test_tokenizer.c */
+/* Tokenizer: text to token ids and back, from what a GGUF file says. Byte-level BPE now; each kind of
+ * tokenizer and each pre-tokenizer is a row in a table (tokenizer_*.c). Pure and immutable after opening: any
+ * number of threads. It copies what it needs; the file may be closed. Must not know: files, threads, time,
+ * chats. Tests: tests/unit/test_tokenizer.c */
 #pragma once
 #include "model/gguf.h"
 #include <stdbool.h>
@@ -10,21 +10,23 @@
 
 struct tokenizer;
 
-/* -EINVAL for broken vocabularies, -ENOTSUP for a tokenizer or pre-tokenizer this build does not have (named). */
+/* -EINVAL for broken vocabularies, -ENOTSUP for a tokenizer or pre-tokenizer this build does not have
+ * (named). */
 int tokenizer_open(const struct gguf *f, struct tokenizer **ret_tokenizer, char *err, size_t errlen);
 void tokenizer_free(struct tokenizer *t);
 
-#define TOKENIZER_PARSE_SPECIAL 1u /* "<|im_end|>" in the text becomes that token; otherwise it is plain text */
-#define TOKENIZER_ADD_SPECIAL 2u   /* add what the model wants at the start (bos), if it wants it */
+#define TOKENIZER_PARSE_SPECIAL                                                                              \
+    1u                           /* "<|im_end|>" in the text becomes that token; otherwise it is plain text */
+#define TOKENIZER_ADD_SPECIAL 2u /* add what the model wants at the start (bos), if it wants it */
 
-/* Any bytes are accepted, invalid UTF-8 included. *ret_ids is malloc'ed (never NULL on success, even for 0 ids); linear time
- * in len whatever the text. -ENOMEM; -E2BIG when len is above 256 MiB. */
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags, int32_t **ret_ids,
-                     size_t *ret_n);
+/* Any bytes are accepted, invalid UTF-8 included. *ret_ids is malloc'ed (never NULL on success, even for 0
+ * ids); linear time in len whatever the text. -ENOMEM; -E2BIG when len is above 256 MiB. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                     int32_t **ret_ids, size_t *ret_n);
 
 uint32_t tokenizer_n_vocab(const struct tokenizer *t);
-/* The bytes a token stands for (control tokens: their text when `special`, nothing otherwise); 0 <= id < n_vocab.
- * The bytes live as long as the tokenizer; no zero byte follows. */
+/* The bytes a token stands for (control tokens: their text when `special`, nothing otherwise); 0 <= id <
+ * n_vocab. The bytes live as long as the tokenizer; no zero byte follows. */
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, bool special, size_t *ret_len);
 /* The id whose text is exactly this (special and ordinary ones), or -1. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
@@ -34,5 +36,6 @@ bool tokenizer_is_eog(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);
 const char *tokenizer_kind(const struct tokenizer *t); /* "gpt2/smollm" */
-/* The token that starts a turn ("<|im_start|>", "<start_of_turn>", ...), found in the vocabulary; -1: none. */
+/* The token that starts a turn ("<|im_start|>", "<start_of_turn>", ...), found in the vocabulary; -1: none.
+ */
 int32_t tokenizer_turn(const struct tokenizer *t);

@@ -1,0 +1,25 @@
+/* Unicode: what kind of character a code point is, as pre-tokenizers ask: \p{L}, \p{N}, \s or neither.
+ * Read-only tables written by tools/make-unicode; no locale is asked. Any thread.
+ * Tests: tests/unit/test_tokenizer.c */
+#pragma once
+#include <stdint.h>
+
+enum unicode_class { UNICODE_OTHER, UNICODE_LETTER, UNICODE_NUMBER, UNICODE_SPACE };
+
+extern const char unicode_version[]; /* "14.0.0" */
+
+/* For each run of 256 code points the number of its block, up to the last run that is not like the end of the
+ * code space; a block holds 256 classes of two bits. */
+extern const uint32_t unicode_n_index;
+extern const uint8_t unicode_index[];
+extern const uint64_t unicode_blocks[][8];
+
+/* Any number is accepted; those above U+10FFFF and unassigned ones are UNICODE_OTHER. */
+static inline enum unicode_class unicode_class(uint32_t cp)
+{
+    uint32_t run = cp >> 8;
+    if (run >= unicode_n_index)
+        return UNICODE_OTHER;
+    uint64_t word = unicode_blocks[unicode_index[run]][(cp >> 5) & 7];
+    return (enum unicode_class)((word >> (2 * (cp & 31))) & 3);
+}
