@@ -70,13 +70,21 @@ static uint32_t plan(struct sched *s, uint32_t *ret_chunk)
     return n_rows;
 }
 
-/* Makes the pool fit the planned rows at the cost of idle histories. */
-static bool make_room(struct sched *s, uint32_t n_rows)
+static uint32_t blocks_needed(const struct sched *s, uint32_t n_rows)
 {
     uint32_t need = 0;
     for (uint32_t i = 0; i < n_rows; i++)
         need += session_blocks_needed(s->rows[i].session, s->rows[i].n);
-    return slots_give_up(&s->slots, need);
+    return need;
+}
+
+/* Makes the pool fit the planned rows at the cost of idle histories. */
+static bool make_room(struct sched *s, uint32_t n_rows)
+{
+    /* Giving up a history can also end the sharing of a block that would have been copied: hence the second
+     * look. */
+    return slots_give_up(&s->slots, blocks_needed(s, n_rows)) ||
+           slots_give_up(&s->slots, blocks_needed(s, n_rows));
 }
 
 static void fail_rows(struct sched *s, uint32_t n_rows, const char *error)

@@ -1,0 +1,265 @@
+/* Cmd serve load: see cmd_serve_load.h. */
+#include "cmd_serve_load.h"
+#include "util/buf.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include <errno.h>
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KV_TOKENS_AUTO 65536u
+#define SPARE_BYTES (64ull << 20) /* everything that is neither weights nor pool */
+#define CONTEXT_UNKNOWN 4096u     /* of a model that does not say what it was trained for */
+#define MAX_TEMPLATE_BYTES (4ul << 20)
+
+static int find_model(const struct config *c, char **ret_path, char *err, size_t errlen)
+{
+    glob_t found;
+    int r = -ENOENT;
+    if (c->model.path) {
+        *ret_path = strdup(c->model.path);
+        return *ret_path ? 0 : -ENOMEM;
+    }
+    if (glob("models/*.gguf", 0, NULL, &found) == 0) {
+        *ret_path = strdup(found.gl_pathv[0]);
+        r = *ret_path ? 0 : -ENOMEM;
+        globfree(&found);
+    } else {
+        snprintf(err, errlen,
+                 "no model: there is no models/*.gguf here; name one with --set model.path=FILE.gguf");
+    }
+    return r;
+}
+
+static char *name_of(const struct config *c, const char *path)
+{
+    if (c->model.name)
+        return strdup(c->model.name);
+    const char *base = strrchr(path, '/');
+    char *name = strdup(base ? base + 1 : path);
+    size_t len = name ? strlen(name) : 0;
+    if (len > 5 && strcmp(name + len - 5, ".gguf") == 0)
+        name[len - 5] = 0;
+    return name;
+}
+
+static int read_template_file(const char *path, char **ret_text, char *err, size_t errlen)
+{
+    char chunk[4096];
+    struct buf text = { .max = MAX_TEMPLATE_BYTES };
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        int r = -errno;
+        snprintf(err, errlen, "model.chat_template: %s: %s", path, strerror(-r));
+        return r;
+    }
+    for (size_t n; (n = fread(chunk, 1, sizeof chunk, f)) > 0;)
+        buf_append(&text, chunk, n);
+    fclose(f);
+    buf_append(&text, "", 0);
+    if (text.failed || !text.len) {
+        snprintf(err, errlen, "model.chat_template: %s: empty, or longer than %lu bytes", path,
+                 MAX_TEMPLATE_BYTES);
+        buf_free(&text);
+        return -EINVAL;
+    }
+    *ret_text = buf_steal(&text, NULL);
+    return *ret_text ? 0 : -ENOMEM;
+}
+
+static int load_template(const struct config *c, const struct gguf *f, struct loaded *l, char *err,
+                         size_t errlen)
+{
+    struct gguf_str own = { 0 };
+    char why[400];
+    int r;
+    if (c->model.chat_template) {
+        r = read_template_file(c->model.chat_template, &l->chat_source, err, errlen);
+        if (r < 0)
+            return r;
+    } else {
+        r = gguf_get_str(f, "tokenizer.chat_template", &own, err, errlen);
+        if (r < 0)
+            return r;
+        if (r == 0)
+            log_write(LOG_WARN, "template", "source=chatml reason=\"the model brings none\"");
+        l->chat_source = r ? strndup(own.data, own.len) : strdup(chat_template_chatml);
+        if (!l->chat_source)
+            return -ENOMEM;
+    }
+    r = chat_template_parse(l->chat_source, strlen(l->chat_source), &l->chat, why, sizeof why);
+    if (r < 0)
+        snprintf(err, errlen,
+                 "chat template of %s: %s; name a file with another one with --set model.chat_template=FILE "
+                 "(`berth model render --chatml` prints ChatML, which many models understand)",
+                 c->model.chat_template ? c->model.chat_template : l->path, why);
+    return r;
+}
+
+static uint64_t mb(uint64_t bytes)
+{
+    return (bytes + (1 << 20) - 1) >> 20;
+}
+
+/* How long the context and how large the pool: what the config says, else what the model and the memory
+ * allow. */
+static int choose_sizes(const struct config *c, const struct model *m, struct loaded *l, char *err,
+                        size_t errlen)
+{
+    uint64_t token = engine_kv_token_bytes(m, strcmp(c->engine.kv_type, "f32") == 0);
+    uint64_t available = machine_memory_available();
+    uint64_t beside = l->file_bytes + SPARE_BYTES;
+    uint64_t for_kv = !available ? UINT64_MAX : available > beside ? available - beside : 0;
+    uint64_t may = !available || for_kv < available / 2 ? for_kv : available / 2;
+    uint64_t may_tokens = may / token;
+    uint64_t trained = m->context_train ? m->context_train : CONTEXT_UNKNOWN;
+    uint64_t context, kv;
+
+    if (c->model.context != CONFIG_AUTO) {
+        context = (uint64_t)c->model.context;
+    } else {
+        uint64_t bound = c->engine.kv_tokens != CONFIG_AUTO ? (uint64_t)c->engine.kv_tokens : may_tokens;
+        context = trained < bound ? trained : bound;
+    }
+    if (c->engine.kv_tokens != CONFIG_AUTO) {
+        kv = (uint64_t)c->engine.kv_tokens;
+    } else {
+        kv = may_tokens < KV_TOKENS_AUTO ? may_tokens : KV_TOKENS_AUTO;
+        kv = kv > context ? kv : context;
+    }
+    if (kv < context) {
+        snprintf(err, errlen,
+                 "engine.kv_tokens: %" PRIu64 " is below the context of %" PRIu64
+                 " tokens; raise it, or lower the context with --set model.context=%" PRIu64,
+                 kv, context, kv);
+        return -EINVAL;
+    }
+    if (context < 16 || kv > for_kv / token) {
+        snprintf(err, errlen,
+                 "a key-value pool of %" PRIu64 " tokens (context %" PRIu64 ") needs %" PRIu64
+                 " MB and the model %" PRIu64 " MB, but %" PRIu64
+                 " MB are available; lower it with --set model.context=N engine.kv_tokens=N "
+                 "(at most %" PRIu64 " fit)",
+                 kv, context, mb(kv * token), mb(l->file_bytes), mb(available), for_kv / token);
+        return -ENOMEM;
+    }
+    if (context > trained)
+        log_write(LOG_WARN, "context",
+                  "tokens=%" PRIu64 " trained=%" PRIu64 " reason=\"longer than the model was trained for\"",
+                  context, trained);
+    l->context = (uint32_t)context;
+    l->kv_tokens = (uint32_t)kv;
+    return 0;
+}
+
+struct progress {
+    uint64_t start_ns, next_ns;
+};
+
+/* A line a second: a small model is ready before the first. */
+static void on_progress(void *arg, uint64_t done, uint64_t total)
+{
+    struct progress *p = arg;
+    uint64_t now = clock_now_ns();
+    if (now < p->next_ns || !total)
+        return;
+    p->next_ns = now + NS_PER_S;
+    log_write(LOG_INFO, "loading", "percent=%.0f seconds=%.1f", 100.0 * (double)done / (double)total,
+              (double)(now - p->start_ns) / 1e9);
+}
+
+static int open_engine(const struct config *c, const struct gguf *f, const struct model *m, struct loaded *l,
+                       char *err, size_t errlen)
+{
+    struct progress p = { .start_ns = clock_now_ns() };
+    p.next_ns = p.start_ns + NS_PER_S;
+    struct engine_options o = {
+        .isa = c->engine.isa,
+        .threads = l->threads,
+        .f32_activations = strcmp(c->engine.activations, "f32") == 0,
+        .kv_f32 = strcmp(c->engine.kv_type, "f32") == 0,
+        .kv_tokens = l->kv_tokens,
+        .max_rows = l->rows,
+        .max_tokens = LOAD_CHUNK_TOKENS + l->rows,
+    };
+    int r = engine_open(f, m, &o, on_progress, &p, &l->engine, err, errlen);
+    if (r == 0)
+        engine_info_get(l->engine, &l->info);
+    return r;
+}
+
+static int load_parts(const struct config *c, const struct gguf *f, struct loaded *l, char *err,
+                      size_t errlen)
+{
+    struct model *m = NULL;
+    int r = model_read(f, &m, err, errlen);
+    if (r < 0)
+        return r;
+    l->slots = (uint32_t)c->engine.slots;
+    l->rows = (uint32_t)(c->engine.rows < c->engine.slots ? c->engine.rows : c->engine.slots);
+    l->threads = c->engine.threads == CONFIG_AUTO ? machine_cores() : (uint32_t)c->engine.threads;
+    l->context_train = m->context_train;
+    l->n_embd = m->n_embd;
+    l->n_params = m->n_params;
+    l->file_bytes = gguf_file_size(f);
+    snprintf(l->arch, sizeof l->arch, "%s", m->arch);
+    r = choose_sizes(c, m, l, err, errlen);
+    if (r == 0)
+        r = tokenizer_open(f, &l->tokenizer, err, errlen);
+    if (r == 0 && tokenizer_n_vocab(l->tokenizer) != m->n_vocab) {
+        snprintf(err, errlen, "%s: the tokenizer has %u tokens, the network %u", l->path,
+                 tokenizer_n_vocab(l->tokenizer), m->n_vocab);
+        r = -EINVAL;
+    }
+    if (r == 0)
+        r = load_template(c, f, l, err, errlen);
+    if (r == 0)
+        r = open_engine(c, f, m, l, err, errlen);
+    model_free(m);
+    return r;
+}
+
+int load_model(const struct config *c, struct loaded *ret, char *err, size_t errlen)
+{
+    struct loaded l = { 0 };
+    struct gguf *f = NULL;
+    char why[600] = "";
+    int r = find_model(c, &l.path, err, errlen);
+    if (r < 0)
+        goto fail;
+    l.name = name_of(c, l.path);
+    r = l.name ? gguf_open(l.path, &f, why, sizeof why) : -ENOMEM;
+    if (r < 0) {
+        /* The reader of the file names it, or not; here it is named in any case. */
+        snprintf(err, errlen, "%s%s%s", strstr(why, l.path) ? "" : l.path, strstr(why, l.path) ? "" : ": ",
+                 *why ? why : strerror(-r));
+        goto fail;
+    }
+    r = load_parts(c, f, &l, err, errlen);
+    gguf_close(f);
+    if (r < 0)
+        goto fail;
+    *ret = l;
+    return 0;
+
+fail:
+    if (!*err)
+        snprintf(err, errlen, "%s", strerror(-r));
+    loaded_clear(&l);
+    return r;
+}
+
+void loaded_clear(struct loaded *l)
+{
+    if (l->engine)
+        engine_close(l->engine);
+    chat_template_free(l->chat);
+    tokenizer_free(l->tokenizer);
+    free(l->chat_source);
+    free(l->name);
+    free(l->path);
+    *l = (struct loaded){ 0 };
+}

@@ -1,0 +1,32 @@
+/* Cmd serve load: what `berth serve` decides and opens before it listens: the model file, how long the
+ * context and how large the key-value pool may be on this machine, the engine. One thread, at start. Tests:
+ * tests/e2e/test_serve.py */
+#pragma once
+#include "config/config.h"
+#include "engine/engine.h"
+#include "model/chat.h"
+#include "model/tokenizer.h"
+
+struct loaded {
+    char *path, *name, *chat_source;
+    char arch[32];
+    struct tokenizer *tokenizer;
+    struct chat_template *chat;
+    struct engine *engine;
+    struct engine_info info;
+    uint32_t context, context_train, kv_tokens, threads, rows, slots, n_embd;
+    uint64_t n_params, file_bytes;
+    size_t kv_bytes;
+};
+
+/* Tokens of a prompt chunk: the engine's windows have room for one and a token for every row. */
+#define LOAD_CHUNK_TOKENS 512u
+
+/* All or nothing; err says what to do. loaded_clear frees what load_model has filled. */
+int load_model(const struct config *c, struct loaded *ret, char *err, size_t errlen);
+void loaded_clear(struct loaded *l);
+
+/* cmd_machine.c: bytes of memory this process may still take (the machine's and its control group's), 0 when
+ * unknown; and the cores it may use, at least 1. */
+uint64_t machine_memory_available(void);
+uint32_t machine_cores(void);
