@@ -1,10 +1,9 @@
 /* Http: the server's sockets, limits and routes, over libevent's evhttp.
  *
- * Owns: listeners (TCP and Unix), every connection, request bodies, replies and streams; limits on header, body, time and
- * number of connections; keys, Host and Origin checks; X-Request-Id; CORS.
- * Thread: the event thread alone, but for http_post and http_stop, which any thread may call.
- * Must not know: models, tokens, slots, JSON of the API (its own error bodies apart).
- * Tests: tests/e2e/test_http_*.py */
+ * Owns: listeners (TCP and Unix), every connection, request bodies, replies and streams; limits on header,
+ * body, time and number of connections; keys, Host and Origin checks; X-Request-Id; CORS. Thread: the event
+ * thread alone, but for http_post and http_stop, which any thread may call. Must not know: models, tokens,
+ * slots, JSON of the API (its own error bodies apart). Tests: tests/e2e/test_http_*.py */
 #pragma once
 #include <event2/buffer.h>
 #include <stdbool.h>
@@ -25,7 +24,8 @@ struct http_route {
     const char *method; /* "GET" (HEAD too), "POST" */
     const char *path;   /* exact; the query is cut off before */
     enum http_access access;
-    void (*handler)(struct http_request *r, void *arg); /* on the event thread, under 5 ms: heavy work goes to a worker */
+    void (*handler)(struct http_request *r,
+                    void *arg); /* on the event thread, under 5 ms: heavy work goes to a worker */
     void *arg;
 };
 
@@ -40,19 +40,19 @@ struct http_options {
     size_t n_listen;
     const struct http_key *keys; /* copied */
     size_t n_keys;
-    bool open;         /* allows binding beyond loopback without keys */
+    bool open; /* allows binding beyond loopback without keys */
     bool metrics_open;
     const char *const *cors_origins;
     size_t n_cors_origins;
     uint32_t max_header_bytes, max_connections, header_timeout_s, idle_timeout_s;
     uint64_t max_body_bytes;
-    uint32_t max_unsent_bytes; /* a stream's throttle, 1 MiB */
+    uint32_t max_unsent_bytes;       /* a stream's throttle, 1 MiB */
     const struct http_route *routes; /* borrowed */
     size_t n_routes;
 };
 
-/* Binds and checks; err names the address and what to do ("127.0.0.1:8080: address in use; choose another with --set
- * server.listen=..."). -EACCES when bound beyond loopback without keys and not open. */
+/* Binds and checks; err names the address and what to do ("127.0.0.1:8080: address in use; choose another
+ * with --set server.listen=..."). -EACCES when bound beyond loopback without keys and not open. */
 int http_new(const struct http_options *o, struct http **ret_http, char *err, size_t errlen);
 void http_free(struct http *h);
 /* The bound addresses as text ("http://127.0.0.1:40123"), i < n; NULL past the end. */
@@ -64,9 +64,14 @@ void http_stop(struct http *h);
 /* Stops accepting; open streams go on (drain). */
 void http_close_listeners(struct http *h);
 uint32_t http_open_requests(const struct http *h);
-/* Exchanges the keys (reload). */
+/* Reads a key file: lines `name:sha256-hex[:admin]`, # for comments (keys.c). *ret_keys is freed with free().
+ * -EINVAL with err naming file, line and what is wrong; -errno when it cannot be read. */
+int http_keys_load(const char *path, struct http_key **ret_keys, size_t *ret_n, char *err, size_t errlen);
+/* Exchanges the keys (reload). -EACCES, and nothing changed, when that would leave a server beyond loopback
+ * without any. */
 int http_set_keys(struct http *h, const struct http_key *keys, size_t n_keys);
-/* [any thread] Runs fn(arg) on the event thread, in order of posting. -ENOSPC when the (large) queue is full. */
+/* [any thread] Runs fn(arg) on the event thread, in order of posting. -ENOSPC when the (large) queue is full.
+ */
 int http_post(struct http *h, void (*fn)(void *arg), void *arg);
 /* Calls fn(arg) on the event thread every `ms` until http_free. */
 int http_every(struct http *h, uint32_t ms, void (*fn)(void *arg), void *arg);
@@ -85,25 +90,27 @@ const char *http_key_name(const struct http_request *r);
 uint64_t http_client_key(const struct http_request *r);
 /* Takes the body without copying: the caller frees the buffer, on any thread. */
 struct evbuffer *http_take_body(struct http_request *r);
-/* Which error shape the router's own errors use is decided by the path: /v1/messages*: Anthropic's, else OpenAI's. */
+/* Which error shape the router's own errors use is decided by the path: /v1/messages*: Anthropic's, else
+ * OpenAI's. */
 
 /* fn(arg) once, when the client leaves before http_done. Not called after http_done. */
 void http_on_leave(struct http_request *r, void (*fn)(void *arg), void *arg);
 bool http_left(const struct http_request *r);
 
-void http_reply_header(struct http_request *r, const char *name, const char *value); /* before the reply starts */
+void http_reply_header(struct http_request *r, const char *name,
+                       const char *value); /* before the reply starts */
 /* A whole reply; the request is still to be given back with http_done. */
 void http_reply(struct http_request *r, int status, const char *content_type, const void *data, size_t len);
 /* An error in the dialect's shape. type: "invalid_request_error", ...; param and code may be NULL. */
-void http_reply_error(struct http_request *r, int status, const char *type, const char *message, const char *param,
-                      const char *code);
+void http_reply_error(struct http_request *r, int status, const char *type, const char *message,
+                      const char *param, const char *code);
 /* A stream: begin, writes, end. Writing to a client that left does nothing. */
 void http_stream_begin(struct http_request *r, int status, const char *content_type);
 void http_stream_write(struct http_request *r, const void *data, size_t len);
 void http_stream_end(struct http_request *r);
 bool http_stream_begun(const struct http_request *r);
-/* Bytes accepted but not yet taken by the kernel; on_drain(arg) is called when a stream above max_unsent_bytes falls
- * below half of it. */
+/* Bytes accepted but not yet taken by the kernel; on_drain(arg) is called when a stream above
+ * max_unsent_bytes falls below half of it. */
 size_t http_unsent(const struct http_request *r);
 void http_on_drain(struct http_request *r, void (*fn)(void *arg), void *arg);
 /* The handler's last word: the request is released (exactly once, after reply/stream end or a departure). */
