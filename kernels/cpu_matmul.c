@@ -54,10 +54,12 @@ static bool weight_takes_floats(const struct product *p, const struct ops_weight
 /* Where n rows lie in `at`; returns the bytes they take. at may be NULL, to ask for the size alone. */
 static size_t place_rows(const struct product *p, uint32_t n, unsigned char *at, struct cpu_rows *rows)
 {
-    size_t q = p->quantized ? round_up((size_t)n * p->cols) : 0;
-    size_t block = p->quantized ? round_up((size_t)n * (p->cols / CPU_BLOCK) * sizeof *rows->block) : 0;
+    uint32_t height = n < CPU_TILE ? n : CPU_TILE;
+    size_t whole = ((size_t)n + height - 1) / height * height;
+    size_t q = p->quantized ? round_up(whole * p->cols) : 0;
+    size_t block = p->quantized ? round_up(whole * (p->cols / CPU_BLOCK) * sizeof *rows->block) : 0;
     size_t f = p->floats ? round_up((size_t)n * p->cols * sizeof *rows->f) : 0;
-    *rows = (struct cpu_rows){ .cols = p->cols };
+    *rows = (struct cpu_rows){ .cols = p->cols, .height = height };
     if (at && q) {
         rows->q = (int8_t *)at;
         rows->block = (struct cpu_block *)(void *)(at + q);
@@ -123,7 +125,7 @@ static void section(void *arg, uint32_t thread)
     if (!p->shared)
         prepare_own(p, scratch, &rows);
     if (p->k->enter)
-        p->k->enter();
+        p->k->enter(p->m->n);
     do
         multiply_piece(p, &rows, i, scratch);
     while (cpu_work_take(&p->multiply, &i));
@@ -134,11 +136,11 @@ static void section(void *arg, uint32_t thread)
 static void plan_pieces(struct product *p)
 {
     size_t row_bytes = (p->quantized ? p->cols + p->cols / 2 : 0) + (p->floats ? 4 * (size_t)p->cols : 0);
-    uint32_t n = p->m->n, chunk = (uint32_t)(CHUNK_BYTES / row_bytes) / 16 * 16;
-    p->chunk = chunk < 16 ? 16 : chunk;
+    uint32_t n = p->m->n, chunk = (uint32_t)(CHUNK_BYTES / row_bytes) / CPU_TILE * CPU_TILE;
+    p->chunk = chunk < CPU_TILE ? CPU_TILE : chunk;
     uint32_t chunks = (n + p->chunk - 1) / p->chunk;
-    p->chunk = (n + chunks - 1) / chunks;                  /* of about equal size, */
-    p->chunk = chunks > 1 ? (p->chunk + 15) / 16 * 16 : n; /* in whole tiles */
+    p->chunk = (n + chunks - 1) / chunks;                                        /* of about equal size, */
+    p->chunk = chunks > 1 ? (p->chunk + CPU_TILE - 1) / CPU_TILE * CPU_TILE : n; /* in whole tiles */
     chunks = (n + p->chunk - 1) / p->chunk;
 
     uint64_t wanted = (uint64_t)p->d->threads * PIECES_PER_THREAD;

@@ -18,6 +18,7 @@
 
 #define CPU_LANES 16u
 #define CPU_BLOCK 32u
+#define CPU_TILE 16u /* rows of activations */
 
 struct ops_weight {
     uint32_t type; /* enum quant_type */
@@ -44,15 +45,32 @@ struct cpu_block {
     int32_t minus_128; /* -128 * sum(q): where Q8_0's sum starts */
 };
 
-/* Prepared rows; what no weight of the product needs is NULL. */
+/* Prepared rows; what no weight of the product needs is NULL. Quantized rows lie in tiles of `height` rows,
+ * block after block, the tile's rows of a block together: a kernel that takes a block of several rows finds
+ * them side by side. */
 struct cpu_rows {
     uint32_t cols;
+    uint32_t height;         /* CPU_TILE, or all rows where they are fewer */
     float *f;                /* [row][cols] */
-    int8_t *q;               /* [row][cols] */
-    struct cpu_block *block; /* [row][cols / 32] */
+    int8_t *q;               /* [tile][block][row in tile][32] */
+    struct cpu_block *block; /* [tile][block][row in tile] */
 };
 
-/* Part of a product: one panel by rows first .. first + n - 1. */
+/* Block 0 of a row; the next block is 32 * height bytes, or height blocks, further. */
+static inline int8_t *cpu_rows_q(const struct cpu_rows *x, uint32_t row)
+{
+    uint32_t in_tile = row % x->height;
+    return x->q + (size_t)(row - in_tile) * x->cols + in_tile * CPU_BLOCK;
+}
+
+static inline struct cpu_block *cpu_rows_block(const struct cpu_rows *x, uint32_t row)
+{
+    uint32_t in_tile = row % x->height;
+    return x->block + (size_t)(row - in_tile) * (x->cols / CPU_BLOCK) + in_tile;
+}
+
+/* Part of a product: one panel by rows first .. first + n - 1; first is a multiple of CPU_TILE, n too or it
+ * is the end. */
 struct cpu_part {
     const struct ops_weight *w;
     uint32_t panel;
@@ -70,8 +88,8 @@ struct cpu_matmul_kernels {
     void (*quantized)(const struct cpu_part *p);   /* quantized weights by x->q */
     void (*floats)(const struct cpu_part *p);      /* any weights by x->f */
     size_t (*scratch)(const struct ops_weight *w); /* NULL: none */
-    /* Around the parts a thread computes in one section; NULL: nothing to do. */
-    void (*enter)(void);
+    /* Around the parts of a product of n rows that a thread computes; NULL: nothing to do. */
+    void (*enter)(uint32_t n);
     void (*leave)(void);
 };
 

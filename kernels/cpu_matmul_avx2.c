@@ -69,18 +69,20 @@ CPU_INLINE void half_tile(const struct cpu_part *p, uint32_t row, uint32_t half,
     const size_t q_bytes = type == QUANT_Q8_0 ? 512 : 256, scale_bytes = type == QUANT_Q4_1 ? 64 : 32;
     const unsigned char *at = w->data + (size_t)p->panel * w->panel_bytes + 32 * half;
     const unsigned char *scale = w->data + (size_t)p->panel * w->panel_bytes + w->scales + 16 * half;
-    const int8_t *q = p->x->q + (size_t)row * w->cols;
-    const struct cpu_block *a = p->x->block + (size_t)row * w->blocks;
+    const int8_t *q = cpu_rows_q(p->x, row);
+    const struct cpu_block *a = cpu_rows_block(p->x, row);
+    const uint32_t height = p->x->height;
     for (uint32_t t = 0; t < rows; t++)
         f[t] = _mm256_setzero_ps();
-    for (uint32_t i = 0; i < w->blocks; i++, at += q_bytes, scale += scale_bytes) {
+    for (uint32_t i = 0; i < w->blocks;
+         i++, at += q_bytes, scale += scale_bytes, q += height * CPU_BLOCK, a += height) {
         struct block_256 b;
         for (size_t line = 0; half == 0 && line < q_bytes + scale_bytes; line += 64)
             _mm_prefetch((const char *)at + PREFETCH + line, _MM_HINT_T0);
         load_block(at, scale, type, &b);
         for (uint32_t t = 0; t < rows; t++) {
-            const struct cpu_block *o = a + (size_t)t * w->blocks + i;
-            __m256i c = dot_block(&b, q + (size_t)t * w->cols + i * CPU_BLOCK, o, type);
+            const struct cpu_block *o = a + t;
+            __m256i c = dot_block(&b, q + t * CPU_BLOCK, o, type);
             f[t] = _mm256_fmadd_ps(_mm256_mul_ps(b.d, _mm256_set1_ps(o->s)), _mm256_cvtepi32_ps(c), f[t]);
             if (type == QUANT_Q4_1)
                 f[t] = _mm256_fmadd_ps(b.m, _mm256_set1_ps(o->s_sum), f[t]);

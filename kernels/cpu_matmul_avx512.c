@@ -57,20 +57,24 @@ CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, const uint32_t type
     const struct ops_weight *w = p->w;
     const size_t q_bytes = type == QUANT_Q8_0 ? 512 : 256, scale_bytes = type == QUANT_Q4_1 ? 64 : 32;
     const unsigned char *at = w->data + (size_t)p->panel * w->panel_bytes, *scale = at + w->scales;
-    const int8_t *q = p->x->q + (size_t)row * w->cols;
-    const struct cpu_block *a = p->x->block + (size_t)row * w->blocks;
+    const int8_t *q = cpu_rows_q(p->x, row);
+    const struct cpu_block *a = cpu_rows_block(p->x, row);
+    const uint32_t height = p->x->height;
     __m512 f[TILE];
+#pragma GCC unroll 8
     for (uint32_t t = 0; t < rows; t++)
         f[t] = _mm512_setzero_ps();
-    for (uint32_t i = 0; i < w->blocks; i++, at += q_bytes, scale += scale_bytes) {
+    for (uint32_t i = 0; i < w->blocks;
+         i++, at += q_bytes, scale += scale_bytes, q += height * CPU_BLOCK, a += height) {
         struct block_512 b;
         for (size_t line = 0; line < q_bytes + scale_bytes; line += 64)
             _mm_prefetch((const char *)at + PREFETCH + line, _MM_HINT_T0);
         load_block(at, scale, type, &b);
+#pragma GCC unroll 8
         for (uint32_t t = 0; t < rows; t++)
-            f[t] = add_block(&b, q + (size_t)t * w->cols + i * CPU_BLOCK, a + (size_t)t * w->blocks + i, type,
-                             f[t]);
+            f[t] = add_block(&b, q + t * CPU_BLOCK, a + t, type, f[t]);
     }
+#pragma GCC unroll 8
     for (uint32_t t = 0; t < rows; t++)
         lanes_write(p, row + t, f[t]);
 }

@@ -43,9 +43,11 @@ static void lanes_swiglu(const float *x, const float *x2, uint32_t cols, float *
 
 /* Scale amax / 127, values rounded to nearest even. Below 2^-120 a block counts as zero (127 / amax would
  * overflow); with a NaN or infinity its scale is NaN, so that the row's outputs say so. */
-static void lanes_quantize(const float *y, uint32_t cols, int8_t *q, struct cpu_block *block)
+static void lanes_quantize(const float *y, const struct cpu_rows *to, uint32_t row)
 {
-    for (uint32_t c = 0; c < cols; c += CPU_BLOCK, block++) {
+    int8_t *q = cpu_rows_q(to, row);
+    struct cpu_block *block = cpu_rows_block(to, row);
+    for (uint32_t c = 0; c < to->cols; c += CPU_BLOCK, q += to->height * CPU_BLOCK, block += to->height) {
         v16f a = v16_load(y + c), b = v16_load(y + c + CPU_LANES);
         uint32_t bits = v16_amax_bits(a, b);
         float amax, by, s;
@@ -58,7 +60,7 @@ static void lanes_quantize(const float *y, uint32_t cols, int8_t *q, struct cpu_
             by = 127.0f / amax;
             s = amax / 127.0f;
         }
-        int32_t sum = v16_to_bytes(a, b, by, q + c);
+        int32_t sum = v16_to_bytes(a, b, by, q);
         *block = (struct cpu_block){ s, s * (float)sum, -8 * sum, -128 * sum };
     }
 }
@@ -78,7 +80,7 @@ static void lanes_prepare(const struct ops_matmul *m, uint32_t row, const struct
     if (to->f || m->prepare != OPS_PLAIN)
         y = mine;
     if (to->q)
-        lanes_quantize(y, cols, to->q + (size_t)at * cols, to->block + (size_t)at * (cols / CPU_BLOCK));
+        lanes_quantize(y, to, at);
 }
 
 /* ---- float activations ---- */

@@ -27,19 +27,19 @@ static void row_product(const struct cpu_part *p, uint32_t row)
 {
     const struct ops_weight *w = p->w;
     const unsigned char *panel = w->data + (size_t)p->panel * w->panel_bytes;
-    const int8_t *q = p->x->q + (size_t)row * w->cols;
-    const struct cpu_block *a = p->x->block + (size_t)row * w->blocks;
+    const int8_t *q = cpu_rows_q(p->x, row);
+    const struct cpu_block *a = cpu_rows_block(p->x, row);
     v16f f = v16_zero();
-    for (uint32_t b = 0; b < w->blocks; b++, a++) {
+    for (uint32_t b = 0; b < w->blocks; b++, q += p->x->height * CPU_BLOCK, a += p->x->height) {
         const uint16_t *scale = (const uint16_t *)(const void *)(panel + w->scales + b * w->scale_bytes);
         int32_t sum[CPU_LANES];
         v16f whole;
         for (uint32_t i = 0; i < CPU_LANES; i++)
             sum[i] = w->type == QUANT_Q8_0 ? a->minus_128 : w->type == QUANT_Q4_0 ? a->minus_8 : 0;
         if (w->type == QUANT_Q8_0)
-            dot_8(panel + b * w->block_bytes, q + b * CPU_BLOCK, sum);
+            dot_8(panel + b * w->block_bytes, q, sum);
         else
-            dot_4(panel + b * w->block_bytes, q + b * CPU_BLOCK, sum);
+            dot_4(panel + b * w->block_bytes, q, sum);
         for (uint32_t i = 0; i < CPU_LANES; i++)
             whole.v[i] = (float)sum[i];
         f = v16_fma(v16_mul(v16_load_f16(scale), v16_set1(a->s)), whole, f);
