@@ -1,6 +1,6 @@
-/* Textout: generated tokens to text for a reader: UTF-8 is never split, a stop string never shows even its first letter, and
- * each token's place in the text is known. One per generation; owned by whoever generates (the scheduler thread).
- * Pure: no threads, no time. Tests: tests/unit/test_textout.c */
+/* Textout: generated tokens to text for a reader: UTF-8 is never split, a stop string never shows even its
+ * first letter, and each token's place in the text is known. One per generation; owned by whoever generates
+ * (the scheduler thread). Pure: no threads, no time. Tests: tests/unit/test_textout.c */
 #pragma once
 #include "model/tokenizer.h"
 
@@ -11,10 +11,11 @@ int textout_new(const struct tokenizer *t, const char *const *stops, const size_
                 struct textout **ret_out);
 void textout_free(struct textout *o);
 
-/* Adds one token's bytes. *ret_text/len: text that became certain with it (it may be empty: held back while it could be the
- * start of a stop string or of a character), valid until the next call. *ret_tokens: how many tokens, oldest first, are
- * wholly out by now and were not before. Returns 0; 1 when a stop string is complete: the text before it has been
- * handed out, what follows is dropped, *ret_stop is its index; -ENOMEM. Invalid bytes come out as U+FFFD. */
+/* Adds one token's bytes. *ret_text/len: text that became certain with it (it may be empty: held back while
+ * it could be the start of a stop string or of a character), valid until the next call. *ret_tokens: how many
+ * tokens, oldest first, are wholly out by now and were not before. Returns 0; 1 when a stop string is
+ * complete: the text before it has been handed out, what follows is dropped, *ret_stop is its index; -ENOMEM.
+ * Invalid bytes come out as U+FFFD. */
 int textout_add(struct textout *o, int32_t token, const char **ret_text, size_t *ret_len, size_t *ret_tokens,
                 size_t *ret_stop);
 /* The generation ended without a stop string: hands out what was held. */
