@@ -1,5 +1,49 @@
-# The short door to the build: meson is the one truth about flags and sources.
+# The short door to the build: meson is the one truth about flags and sources, tools/ about set-up and checks.
 BUILD ?= build
-.PHONY: build run test test-long asan tsan bench format check-format install clean help
+MODEL ?=
+PORT ?= 8080
+
+.PHONY: help build run test test-long asan tsan bench format check-format install clean
+
+help:
+	@echo 'make run [MODEL=path.gguf] [PORT=8080]   install what is missing, build, bring a small model, serve it'
+	@echo 'make build                               build only'
+	@echo 'make test                                all checks, at most 10 minutes on 2 cores'
+	@echo 'make test-long                           the longer tests'
+	@echo 'make asan | tsan                         the checks of one sanitizer'
+	@echo 'make bench [MODEL=path.gguf]             measure prompt reading and decoding'
+	@echo 'make format | check-format               clang-format'
+	@echo 'make install                             meson install (DESTDIR works)'
+	@echo 'make clean                               remove the build folders; models/ and .venv stay'
+
 build:
-	tools/bootstrap build $(BUILD)
+	@tools/bootstrap packages
+	@tools/bootstrap build $(BUILD)
+
+run:
+	@exec tools/bootstrap run "$(MODEL)" "$(PORT)"
+
+test:
+	@tools/run-tests
+
+test-long:
+	@tools/run-tests long
+
+asan tsan:
+	@tools/run-tests $@
+
+bench: build
+	@[ -n "$(MODEL)" ] || tools/bootstrap model
+	@$(BUILD)/berth bench $(if $(MODEL),--set model.path=$(MODEL))
+
+format:
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+check-format:
+	@tools/run-tests format
+
+install: build
+	meson install -C $(BUILD) --no-rebuild
+
+clean:
+	rm -rf build build-asan build-tsan build-clang

@@ -31,11 +31,12 @@ const struct config_key config_keys[] = {
       HELP("Addresses to listen on: host:port, [ipv6]:port or unix:/path; port 0 lets the kernel choose. Beyond "
            "loopback it needs keys or server.open.") },
     { "server.keys_file", PATH(server.keys_file), UNIT(""), RELOAD,
-      HELP("File with the API keys. Without it anyone who reaches the address may ask.") },
+      HELP("File with the API keys, a line name:sha256[:admin] each. Without it anyone who reaches the address may "
+           "ask.") },
     { "server.open", BOOL(server.open, "false"), UNIT(""), RESTART,
       HELP("Allow listening beyond loopback without keys.") },
     { "server.metrics_open", BOOL(server.metrics_open, "false"), UNIT(""), RELOAD,
-      HELP("With keys: let /metrics, /slots, /events and /placements be read without the admin key.") },
+      HELP("With keys: let /metrics and what else only watches be read without the admin key.") },
     { "server.cors_origins", LIST(server.cors_origins, "[]", 64), UNIT(""), RELOAD,
       HELP("Web origins (\"https://example.org\") whose pages may call this server from a browser.") },
     { "server.max_header_bytes", INT(server.max_header_bytes, "65536", 1024, 1 << 20), UNIT("bytes"), RESTART,

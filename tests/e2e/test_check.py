@@ -1,0 +1,102 @@
+"""`berth check`: the effective configuration with the origin of every value, and errors with file and line."""
+import json
+import re
+import subprocess
+
+
+def settings(text):
+    """key -> (value, origin) of what `berth check` printed."""
+    result = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"([a-z_.]+) = (.*\S) +# (.+)", line)
+        assert match, line
+        result[match[1]] = (json.loads(match[2]), match[3])
+    return result
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_without_a_file_all_are_defaults(berth, tmp_path):
+    result = berth("check", cwd=tmp_path)
+    assert result.returncode == 0
+    values = settings(result.stdout)
+    assert {origin for _, origin in values.values()} == {"default"}
+    assert values["server.listen"][0] == ["127.0.0.1:8080"]
+    assert values["server.max_body_bytes"][0] == 32 << 20
+    assert values["sampling.temperature"][0] == 0.7
+
+
+def test_every_value_says_where_it_came_from(berth, tmp_path):
+    model = write(tmp_path / "m.gguf", "x")
+    conf = write(tmp_path / "c.json", '{"engine": {\n  "slots": 8,\n  "rows": 2},\n "model": {"path": "m.gguf"}}')
+    result = berth("check", "--config", conf, "--set", "engine.rows=3")
+    assert result.returncode == 0, result.stderr
+    values = settings(result.stdout)
+    assert values["engine.slots"] == (8, f"{conf} line 2")
+    assert values["engine.rows"] == (3, "--set")
+    assert values["model.path"] == (str(model), f"{conf} line 4")
+    assert values["engine.threads"] == ("auto", "default")
+
+
+def test_relative_paths_are_relative_to_the_file_or_to_where_the_operator_stands(berth, tmp_path):
+    (tmp_path / "conf").mkdir()
+    write(tmp_path / "conf" / "t.jinja", "x")
+    write(tmp_path / "m.gguf", "x")
+    conf = write(tmp_path / "conf" / "c.json", '{"model": {"chat_template": "t.jinja"}}')
+    result = berth("check", "--config", conf.relative_to(tmp_path), "--set", "model.path=m.gguf", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert settings(result.stdout)["model.chat_template"][0] == "conf/t.jinja"
+    assert settings(result.stdout)["model.path"][0] == "m.gguf"
+
+
+def test_a_file_that_is_not_there_is_named_with_its_line(berth, tmp_path):
+    conf = write(tmp_path / "c.json", '{\n\n"model": {\n"path": "gone.gguf"}}')
+    result = berth("check", "--config", conf)
+    assert result.returncode == 1
+    assert result.stderr == f"berth: model.path: {tmp_path}/gone.gguf: No such file or directory ({conf} line 4)\n"
+
+
+def test_errors_of_a_file_name_key_file_and_line(berth, tmp_path):
+    cases = [
+        ('{"engine": {\n"thread": 1}}', r"engine\.thread: unknown key; did you mean engine\.threads\? \(.*c\.json line 2\)"),
+        ('{"engine": {"rows": 2,\n"rows": 3}}', r'.*c\.json line 2 column 1: duplicate key "rows"'),
+        ('{"engine": {"rows":\n"two"}}', r'engine\.rows: "two" where 1\.\.256 requests is allowed \(.*c\.json line 1\)'),
+        ('{"queue":\n\n{"max": 0}}', r"queue\.max: 0 where 1\.\.65536 requests is allowed \(.*c\.json line 3\)"),
+        ('{"queue": {"max": 1}', r".*c\.json line 1 column 21: the text ends where"),
+    ]
+    for text, pattern in cases:
+        result = berth("check", "--config", write(tmp_path / "c.json", text))
+        assert result.returncode == 1 and result.stdout == ""
+        assert re.fullmatch(r"berth: " + pattern + r"[^\n]*\n", result.stderr), result.stderr
+
+
+def test_a_missing_config_file_says_so(berth, tmp_path):
+    result = berth("check", "--config", tmp_path / "none.json")
+    assert result.returncode == 1
+    assert result.stderr == f"berth: {tmp_path}/none.json: No such file or directory\n"
+
+
+def test_a_config_from_a_pipe_is_read(berth_bin, tmp_path):
+    result = subprocess.run([str(berth_bin), "check", "--config", "/dev/stdin"], input='{"engine": {"slots": 5}}',
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert settings(result.stdout)["engine.slots"] == (5, "/dev/stdin line 1")
+
+
+def test_the_example_is_right(berth, root):
+    result = berth("check", "--config", root / "conf" / "berth.json")
+    assert result.stdout and ("No such file" in result.stderr or result.returncode == 0), result.stderr
+    example = json.loads((root / "conf" / "berth.json").read_text())
+    origins = settings(result.stdout)
+    for section, keys in example.items():
+        for key in keys:
+            assert "berth.json line" in origins[f"{section}.{key}"][1]
+
+
+def test_the_page_about_the_configuration_is_up_to_date(berth, root):
+    page = (root / "conf" / "README.md").read_text()
+    table = berth("--help-config", "--markdown").stdout
+    assert table in page, "conf/README.md: run tools/update-conf-readme"

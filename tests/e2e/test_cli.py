@@ -1,0 +1,99 @@
+"""The command line: help, version, exit codes, and errors of one line that name what was wrong."""
+import re
+
+import pytest
+
+COMMANDS = ["serve", "check", "bench", "model"]
+
+
+def one_line(text):
+    assert text.startswith("berth: ") and text.count("\n") == 1 and text.endswith("\n"), text
+    return text
+
+
+def test_version_is_a_name_and_a_number(berth):
+    result = berth("--version")
+    assert result.returncode == 0
+    assert re.fullmatch(r"berth \d+\.\d+\.\d+\n", result.stdout)
+    assert result.stderr == ""
+
+
+def test_help_names_every_command(berth):
+    result = berth("--help")
+    assert result.returncode == 0 and result.stderr == ""
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", result.stdout, re.M)
+    assert berth("-h").stdout == result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_every_command_explains_itself(berth, command, option):
+    result = berth(command, option)
+    assert result.returncode == 0 and result.stderr == ""
+    assert result.stdout.startswith(f"usage: berth {command}")
+
+
+def test_no_command_is_wrong_usage_and_shows_the_usage(berth):
+    result = berth()
+    assert result.returncode == 2
+    assert result.stdout == "" and "usage: berth" in result.stderr
+
+
+@pytest.mark.parametrize("given, meant", [("srve", "serve"), ("chekc", "check"), ("benhc", "bench"), ("modle", "model"),
+                                          ("--versoin", "--version"), ("--hlep", "--help")])
+def test_a_misspelt_command_is_told_what_was_meant(berth, given, meant):
+    result = berth(given)
+    assert result.returncode == 2 and result.stdout == ""
+    assert f"did you mean {meant}?" in one_line(result.stderr)
+
+
+def test_a_wholly_unknown_command_points_to_the_help(berth):
+    result = berth("frobnicate")
+    assert result.returncode == 2
+    assert "berth --help" in one_line(result.stderr) and "did you mean" not in result.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "bench"])
+@pytest.mark.parametrize("args, part", [
+    (["--confg", "x"], "did you mean --config?"),
+    (["--frobnicate"], "unknown option --frobnicate"),
+    (["--config"], "--config wants a value: --config FILE"),
+    (["--config", "--set"], "--config wants a value"),
+    (["--config", "a", "--config", "b"], "--config is given twice"),
+    (["stray"], 'unexpected argument "stray"'),
+    (["--", "--help-me"], 'unexpected argument "--help-me"'),
+])
+def test_wrong_options_are_wrong_usage(berth, command, args, part):
+    result = berth(command, *args)
+    assert result.returncode == 2 and result.stdout == ""
+    assert part in one_line(result.stderr)
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "bench"])
+def test_a_wrong_setting_fails_and_names_the_key(berth, command):
+    result = berth(command, "--set", "engine.thread=2")
+    assert result.returncode == 1 and result.stdout == ""
+    assert "engine.thread: unknown key; did you mean engine.threads? (--set)" in one_line(result.stderr)
+
+
+def test_an_argument_with_a_line_break_makes_one_line(berth):
+    result = berth("check", "--set", "a\nb=c")
+    assert result.returncode == 1
+    one_line(result.stderr)
+
+
+def test_help_config_lists_every_key(berth):
+    keys = [line.split(" = ")[0] for line in berth("check").stdout.splitlines()]
+    text = berth("--help-config").stdout
+    assert len(keys) > 30
+    for key in keys:
+        assert re.search(rf"^  {re.escape(key)}  \(default ", text, re.M), key
+
+
+def test_a_full_disk_is_a_failure(berth_bin):
+    import subprocess
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([str(berth_bin), "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 1
+    one_line(result.stderr)
