@@ -73,7 +73,7 @@ const struct config_key config_keys[] = {
 
     { "engine.device", CHOICE(engine.device, "\"auto\"", "auto cpu"), UNIT(""), RESTART,
       HELP("Where the model is computed.") },
-    { "engine.isa", CHOICE(engine.isa, "\"auto\"", "auto avx512 avx2 portable ref"), UNIT(""), RESTART,
+    { "engine.isa", CHOICE(engine.isa, "\"auto\"", "auto amx avx512 avx2 portable ref"), UNIT(""), RESTART,
       HELP("Instruction set of the CPU kernels; auto: the best this machine has. ref: plain loops, for doubts.") },
     { "engine.threads", AUTO(engine.threads, 1, 1024), UNIT("threads"), RESTART,
       HELP("Threads that compute; auto: the cores this process may use.") },
