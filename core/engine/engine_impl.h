@@ -83,9 +83,12 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
                    void *arg, struct engine **ret_engine, char *err, size_t errlen);
 
 /* Makes room for n more tokens at the end of s and moves its length there; what it did goes to *ret_growth.
- * -ENOSPC (pool) or -ENOMEM, and then nothing changed. A copy on write is only noted: session_copy_shared
- * queues it. */
+ * -ENOSPC (pool) or -ENOMEM, and then nothing changed. A block copied on write stays counted until the end of
+ * the window: its other holder, which may be shorter, would take it for its own alone and write into it, and
+ * a window that then fails could not be taken back. */
 int session_grow(struct session *s, uint32_t n, struct growth *ret_growth);
+/* Queues the copy that a growth noted. */
 void session_copy_shared(struct session *s, const struct growth *g);
-/* Takes back a session_grow. Several are taken back in the opposite order. */
+/* One of these ends a growth: it stays, or is taken back (several in the opposite order). */
+void session_grown(struct session *s, const struct growth *g);
 void session_shrink_back(struct session *s, const struct growth *g);

@@ -135,7 +135,6 @@ int session_grow(struct session *s, uint32_t n, struct growth *ret_growth)
     if (last_is_shared(s)) {
         g.copied_at = s->n_blocks - 1;
         g.copied_from = s->blocks[g.copied_at];
-        p->refs[g.copied_from]--;
         s->blocks[g.copied_at] = pool_take(p);
     }
     s->len += n;
@@ -152,6 +151,12 @@ void session_copy_shared(struct session *s, const struct growth *g)
                                 g->len % OPS_BLOCK_TOKENS);
 }
 
+void session_grown(struct session *s, const struct growth *g)
+{
+    if (g->copied_from != ENGINE_NO_BLOCK)
+        pool_release(&s->engine->pool, g->copied_from);
+}
+
 void session_shrink_back(struct session *s, const struct growth *g)
 {
     struct pool *p = &s->engine->pool;
@@ -160,7 +165,6 @@ void session_shrink_back(struct session *s, const struct growth *g)
         pool_release(p, s->blocks[--s->n_blocks]);
     if (g->copied_from != ENGINE_NO_BLOCK) {
         pool_release(p, s->blocks[g->copied_at]);
-        p->refs[g->copied_from]++;
         s->blocks[g->copied_at] = g->copied_from;
     }
     s->len = g->len;

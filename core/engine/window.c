@@ -257,6 +257,7 @@ int engine_window(struct engine *e, struct engine_row *rows, uint32_t n_rows, ch
     /* Device memory is plain memory here (ops.h): the caller reads the logits where they were computed. */
     logits = e->scratch.logits;
     for (uint32_t i = 0; i < n_rows; i++) {
+        session_grown(rows[i].session, &e->plan.growth[i]);
         rows[i].logits = rows[i].n_logits ? logits : NULL;
         logits += (size_t)rows[i].n_logits * e->n_vocab;
     }

@@ -1,0 +1,272 @@
+/* KV blocks against a slow model. Random histories of new, free, cut, fork, swap, growing in windows and
+ * failing devices run on an engine and on a model that stores every session's tokens and block identities,
+ * and counts holders by looking. Always: the same blocks in use, -ENOSPC exactly when the model says so, and,
+ * whatever a session went through, its logits are the bits of a fresh session fed the same tokens. */
+#include "../unit/engine_rig.h"
+
+#define SESSIONS 6
+#define POOL 14 /* blocks: small, so that windows are refused now and then */
+#define MAX_LEN 400
+#define MAX_BLOCKS (MAX_LEN / 64 + 1)
+
+struct slow_session {
+    bool exists;
+    uint32_t len, n_blocks;
+    int32_t tokens[MAX_LEN];
+    uint64_t blocks[MAX_BLOCKS]; /* identities: a new number for every block ever taken */
+};
+
+struct world {
+    struct rig rig, cold; /* the same model; cold has room for one fresh session */
+    struct session *real[SESSIONS];
+    struct slow_session slow[SESSIONS];
+    uint64_t next_block, seed;
+    uint32_t refused, failed, compared, grown;
+};
+
+static const struct tiny_shape shape = { .layers = 2,
+                                         .embd = 32,
+                                         .heads = 2,
+                                         .kv_heads = 1,
+                                         .head_dim = 16,
+                                         .ff = 32,
+                                         .vocab = 40,
+                                         .type = 8,
+                                         .seed = 5 };
+
+static uint32_t below(struct world *w, uint32_t n)
+{
+    return random_below(&w->seed, n);
+}
+
+/* How many sessions hold a block. */
+static uint32_t holders(const struct world *w, uint64_t block)
+{
+    uint32_t n = 0;
+    for (int s = 0; s < SESSIONS; s++)
+        for (uint32_t b = 0; w->slow[s].exists && b < w->slow[s].n_blocks; b++)
+            n += w->slow[s].blocks[b] == block;
+    return n;
+}
+
+/* Distinct blocks held: each one counted at its first holder only. */
+static uint32_t distinct(const struct world *w)
+{
+    double sum = 0;
+    for (int s = 0; s < SESSIONS; s++)
+        for (uint32_t b = 0; w->slow[s].exists && b < w->slow[s].n_blocks; b++)
+            sum += 1.0 / holders(w, w->slow[s].blocks[b]);
+    return (uint32_t)(sum + 0.5);
+}
+
+static void slow_cut(struct slow_session *s, uint32_t n)
+{
+    s->len = n;
+    s->n_blocks = (n + 63) / 64;
+}
+
+/* copy: its last block was shared when the window began. */
+static void slow_append(struct world *w, struct slow_session *s, const int32_t *tokens, uint32_t n, bool copy)
+{
+    if (copy)
+        s->blocks[s->n_blocks - 1] = w->next_block++;
+    for (uint32_t i = 0; i < n; i++) {
+        if (s->len % 64 == 0)
+            s->blocks[s->n_blocks++] = w->next_block++;
+        s->tokens[s->len++] = tokens[i];
+    }
+}
+
+static bool last_is_shared(const struct world *w, const struct slow_session *s)
+{
+    return s->len % 64 && holders(w, s->blocks[s->n_blocks - 1]) > 1;
+}
+
+static void compare_logits(struct world *w, int i, const float *logits)
+{
+    struct slow_session *s = &w->slow[i];
+    struct session *fresh = rig_session(&w->cold);
+    char err[256] = "";
+    struct engine_row row = { .session = fresh, .tokens = s->tokens, .n = s->len, .n_logits = 1 };
+    cr_assert_eq(engine_window(w->cold.e, &row, 1, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(memcmp(row.logits, logits, shape.vocab * sizeof *logits), 0,
+                 "session %d of %u tokens: other logits than a fresh one", i, s->len);
+    session_free(fresh);
+    w->compared++;
+}
+
+/* After a failure: one more token behind every session, through a fork, so that nothing of it changes. */
+static void probe_all(struct world *w)
+{
+    for (int i = 0; i < SESSIONS; i++) {
+        struct slow_session *s = &w->slow[i], held;
+        struct session *probe;
+        struct engine_row row = { .tokens = (const int32_t[]){ 7 }, .n = 1, .n_logits = 1 };
+        char err[256] = "";
+        if (!s->exists || s->len == MAX_LEN)
+            continue;
+        probe = rig_session(&w->rig);
+        cr_assert_eq(session_fork(probe, w->real[i], s->len), 0);
+        row.session = probe;
+        held = *s;
+        s->tokens[s->len++] = 7;
+        if (engine_window(w->rig.e, &row, 1, err, sizeof err) == 0)
+            compare_logits(w, i, row.logits);
+        session_free(probe);
+        *s = held;
+    }
+}
+
+static void do_window(struct world *w)
+{
+    static struct slow_session before[SESSIONS];
+    struct engine_row rows[SESSIONS];
+    int32_t tokens[SESSIONS][90];
+    int which[SESSIONS];
+    char err[256] = "";
+    uint32_t n = 0, wanted = 1 + below(w, 4), needed = 0, used = distinct(w);
+    int r;
+
+    memcpy(before, w->slow, sizeof before);
+    for (int k = 0, i = (int)below(w, SESSIONS); k < SESSIONS && n < wanted; k++, i = (i + 1) % SESSIONS) {
+        uint32_t len = 1 + below(w, below(w, 2) ? 90 : 3);
+        if (!w->slow[i].exists || w->slow[i].len + len > MAX_LEN)
+            continue;
+        for (uint32_t t = 0; t < len; t++)
+            tokens[n][t] = (int32_t)below(w, shape.vocab);
+        rows[n] = (struct engine_row){ .session = w->real[i], .tokens = tokens[n], .n = len, .n_logits = 1 };
+        needed += (w->slow[i].len + len + 63) / 64 - w->slow[i].n_blocks + last_is_shared(w, &w->slow[i]);
+        which[n++] = i;
+    }
+    if (n == 0)
+        return;
+    bool copy[SESSIONS];
+    for (uint32_t k = 0; k < n; k++)
+        copy[k] = last_is_shared(w, &w->slow[which[k]]);
+    for (uint32_t k = 0; k < n; k++)
+        slow_append(w, &w->slow[which[k]], tokens[k], rows[k].n, copy[k]);
+    rig_fail_in = below(w, 12) == 0;
+    r = engine_window(w->rig.e, rows, n, err, sizeof err);
+    if (used + needed > POOL) {
+        cr_assert_eq(r, -ENOSPC, "%d where the model lacks blocks", r);
+        w->refused++;
+    } else {
+        cr_assert_eq(r, rig_fail_in == 0 && strstr(err, "told") ? -EIO : 0, "%d: %s", r, err);
+    }
+    rig_fail_in = 0;
+    w->failed += r == -EIO;
+    w->grown += r == 0;
+    if (r < 0)
+        memcpy(w->slow, before, sizeof before);
+    if (r == -EIO)
+        probe_all(w);
+    for (uint32_t k = 0; r == 0 && k < n; k++)
+        if (below(w, 3) == 0)
+            compare_logits(w, which[k], rows[k].logits);
+}
+
+static void do_fork(struct world *w)
+{
+    int from = (int)below(w, SESSIONS), to = (int)below(w, SESSIONS);
+    uint32_t n;
+    if (!w->slow[from].exists || !w->slow[to].exists)
+        return;
+    n = below(w, w->slow[from].len + 1);
+    cr_assert_eq(session_fork(w->real[to], w->real[from], n), 0);
+    if (to != from)
+        w->slow[to] = w->slow[from];
+    slow_cut(&w->slow[to], n);
+}
+
+static void do_new_or_free(struct world *w)
+{
+    int i = (int)below(w, SESSIONS);
+    if (w->slow[i].exists && below(w, 2)) {
+        session_free(w->real[i]);
+        w->slow[i] = (struct slow_session){ 0 };
+    } else if (!w->slow[i].exists) {
+        w->real[i] = rig_session(&w->rig);
+        w->slow[i].exists = true;
+    }
+}
+
+static void do_cut_or_swap(struct world *w)
+{
+    int a = (int)below(w, SESSIONS), b = (int)below(w, SESSIONS);
+    if (!w->slow[a].exists || !w->slow[b].exists)
+        return;
+    if (below(w, 2)) {
+        uint32_t n = below(w, w->slow[a].len + 1);
+        session_cut(w->real[a], n);
+        slow_cut(&w->slow[a], n);
+    } else {
+        struct slow_session held = w->slow[a];
+        session_swap(w->real[a], w->real[b]);
+        w->slow[a] = w->slow[b];
+        w->slow[b] = held;
+    }
+}
+
+static void check(const struct world *w, uint32_t step)
+{
+    cr_assert_eq(rig_blocks_used(&w->rig), distinct(w), "step %u: %u blocks in use, the model has %u", step,
+                 rig_blocks_used(&w->rig), distinct(w));
+    for (int i = 0; i < SESSIONS; i++) {
+        const struct slow_session *s = &w->slow[i];
+        uint32_t more, copy;
+        if (!s->exists)
+            continue;
+        cr_assert_eq(session_len(w->real[i]), s->len);
+        copy = s->len % 64 && holders(w, s->blocks[s->n_blocks - 1]) > 1;
+        more = (s->len + 70 + 63) / 64 - s->n_blocks;
+        cr_assert_eq(session_blocks_needed(w->real[i], 70), more + copy);
+        cr_assert_eq(session_blocks_needed(w->real[i], 0), 0);
+    }
+}
+
+static void run(const char *isa, uint32_t threads, bool kv_f32, uint32_t steps, uint64_t seed)
+{
+    struct engine_options o = { .isa = isa,
+                                .threads = threads,
+                                .kv_f32 = kv_f32,
+                                .kv_tokens = POOL * 64,
+                                .max_rows = SESSIONS,
+                                .max_tokens = MAX_LEN + 90 };
+    struct world *w = calloc(1, sizeof *w);
+    cr_assert_not_null(w);
+    w->rig = rig_open(&shape, &o);
+    w->cold = rig_open(&shape, &o);
+    w->seed = seed;
+    for (uint32_t step = 0; step < steps; step++) {
+        uint32_t what = below(w, 20);
+        if (what < 10)
+            do_window(w);
+        else if (what < 13)
+            do_fork(w);
+        else if (what < 16)
+            do_new_or_free(w);
+        else
+            do_cut_or_swap(w);
+        check(w, step);
+    }
+    cr_expect(w->refused > 0 && w->failed > 0 && w->compared > 20,
+              "too tame: %u refused, %u failed, %u compared of %u windows", w->refused, w->failed,
+              w->compared, w->grown);
+    for (int i = 0; i < SESSIONS; i++)
+        session_free(w->slow[i].exists ? w->real[i] : NULL);
+    cr_expect_eq(rig_blocks_used(&w->rig), 0);
+    rig_close(&w->rig);
+    rig_close(&w->cold);
+    free(w);
+}
+
+Test(kv_model, random_histories_on_the_reference_device)
+{
+    run("ref", 1, true, 400, 1);
+}
+
+Test(kv_model, random_histories_on_the_processor)
+{
+    run("auto", 2, false, 1500, 2);
+    run("auto", 1, true, 500, 3);
+}
