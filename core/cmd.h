@@ -1,5 +1,6 @@
-/* Cmd: the subcommands. Each takes its own arguments (argv[0] is the subcommand's name) and returns the exit code: 0 ok, 1 failed,
- * 2 usage. They print results on standard output and errors, one line, on standard error. Arguments and wiring only. */
+/* Cmd: the subcommands. Each takes its own arguments (argv[0] is the subcommand's name) and returns the exit
+ * code: 0 ok, 1 failed, 2 usage. They print results on standard output and errors, one line, on standard
+ * error. Arguments and wiring only. */
 #pragma once
 
 #define EXIT_USAGE 2

@@ -21,6 +21,7 @@ __attribute__((format(printf, 2, 3))) void buf_printf(struct buf *b, const char 
 void buf_consume(struct buf *b, size_t n);
 /* Empties, keeps the memory, and clears `failed`. */
 void buf_clear(struct buf *b);
-/* Hands the bytes to the caller, to be freed with free(); NULL when the buffer had failed. b is empty after. */
+/* Hands the bytes to the caller, to be freed with free(); NULL when the buffer had failed. b is empty after.
+ */
 char *buf_steal(struct buf *b, size_t *ret_len);
 void buf_free(struct buf *b);

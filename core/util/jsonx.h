@@ -1,30 +1,32 @@
-/* Jsonx: what jansson leaves open: a parse with a bound on depth and errors that say where, typed getters whose
- * errors name the field, and the nearest known name for a misspelt one. Any thread. Tests: tests/unit/test_util.c */
+/* Jsonx: what jansson leaves open: a parse with a bound on depth and errors that say where, typed getters
+ * whose errors name the field, and the nearest known name for a misspelt one. Any thread. Tests:
+ * tests/unit/test_util.c */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Parses one JSON text of `len` bytes. Duplicate keys are errors when `reject_duplicates`. Nesting deeper than
- * max_depth is refused before a tree is built. Integers outside int64 come back as reals. *ret_value is a new reference.
- * Returns 0, -EINVAL with err set ("line 3 column 7: ..."), or -ENOMEM. */
+/* Parses one JSON text of `len` bytes. Duplicate keys are errors when `reject_duplicates`. Nesting deeper
+ * than max_depth is refused before a tree is built. Integers outside int64 come back as reals. *ret_value is
+ * a new reference. Returns 0, -EINVAL with err set ("line 3 column 7: ..."), or -ENOMEM. */
 int jsonx_parse(const char *text, size_t len, unsigned max_depth, bool reject_duplicates, json_t **ret_value,
                 char *err, size_t errlen);
 
-/* The same with duplicates rejected, and tells the line of every key: `seen` is called once per key, after its value was
- * read and just before it is added to `object`; `key` is valid during the call. Objects keep their address. */
+/* The same with duplicates rejected, and tells the line of every key: `seen` is called once per key, after
+ * its value was read and just before it is added to `object`; `key` is valid during the call. Objects keep
+ * their address. */
 int jsonx_parse_lines(const char *text, size_t len, unsigned max_depth,
-                      void (*seen)(void *arg, const json_t *object, const char *key, unsigned line), void *arg,
-                      json_t **ret_value, char *err, size_t errlen);
+                      void (*seen)(void *arg, const json_t *object, const char *key, unsigned line),
+                      void *arg, json_t **ret_value, char *err, size_t errlen);
 
 /* Getters: 1 when present and right (value stored), 0 when absent or null, -EINVAL with err like
  * "temperature: 3.5 is outside 0..2" or "stream: a string where true or false is wanted". */
 int jsonx_get_bool(const json_t *object, const char *key, bool *ret_value, char *err, size_t errlen);
-int jsonx_get_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *ret_value, char *err,
-                  size_t errlen);
-int jsonx_get_real(const json_t *object, const char *key, double min, double max, double *ret_value, char *err,
-                   size_t errlen);
+int jsonx_get_int(const json_t *object, const char *key, int64_t min, int64_t max, int64_t *ret_value,
+                  char *err, size_t errlen);
+int jsonx_get_real(const json_t *object, const char *key, double min, double max, double *ret_value,
+                   char *err, size_t errlen);
 /* The string stays owned by `object`. Zero bytes inside are kept: use *ret_len. */
 int jsonx_get_str(const json_t *object, const char *key, const char **ret_text, size_t *ret_len, char *err,
                   size_t errlen);
@@ -32,6 +34,6 @@ int jsonx_get_str(const json_t *object, const char *key, const char **ret_text, 
 /* "a string", "an object", "true or false", ... for error texts. */
 const char *jsonx_type_name(const json_t *value);
 
-/* The name among names[0..n) nearest to `name` by edit distance, or NULL when none is within a third of its length
- * (at least 2). */
+/* The name among names[0..n) nearest to `name` by edit distance, or NULL when none is within a third of its
+ * length (at least 2). */
 const char *jsonx_nearest(const char *name, const char *const *names, size_t n);

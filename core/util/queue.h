@@ -14,7 +14,8 @@ void queue_free(struct queue *q);
 int queue_push(struct queue *q, void *item);
 /* [consumer] Takes the oldest item; NULL when empty, and then the eventfd is no longer readable. */
 void *queue_pop(struct queue *q);
-/* [consumer] Waits until something is there or timeout_ms passed (-1: for ever); returns 1 when something is. */
+/* [consumer] Waits until something is there or timeout_ms passed (-1: for ever); returns 1 when something is.
+ */
 int queue_wait(struct queue *q, int timeout_ms);
 size_t queue_len(struct queue *q);
 /* The eventfd, for an event loop. Owned by the queue. */

@@ -10,5 +10,6 @@ unsigned utf8_decode(const char *text, size_t len, uint32_t *ret_cp);
 /* Writes cp (<= U+10FFFF) to dst[4]; returns 1..4. */
 unsigned utf8_encode(uint32_t cp, char dst[4]);
 bool utf8_valid(const char *text, size_t len);
-/* How many trailing bytes (0..3) of text are the start of a code point that more bytes could still complete. */
+/* How many trailing bytes (0..3) of text are the start of a code point that more bytes could still complete.
+ */
 size_t utf8_incomplete_tail(const char *text, size_t len);
