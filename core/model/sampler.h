@@ -1,6 +1,6 @@
-/* Sampler: logits to a token. A choice depends on (parameters, logits, tokens so far, seed, position) and on nothing else,
- * so the same seed gives the same text whatever else runs.
- * Pure: no threads, no time. One sampler per generation. Tests: tests/unit/test_sampler.c */
+/* Sampler: logits to a token. A choice depends on (parameters, logits, tokens so far, seed, position) and on
+ * nothing else, so the same seed gives the same text whatever else runs. Pure: no threads, no time. One
+ * sampler per generation. Tests: tests/unit/test_sampler.c */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,11 +18,12 @@ struct sampler_params {
     int32_t top_k;        /* 0: off */
     float top_p;          /* 1: off */
     float min_p;          /* 0: off */
-    float repeat_penalty; /* 1: off; llama.cpp's: logits > 0 divided, others multiplied, over the last 64 tokens, prompt included */
+    float repeat_penalty; /* 1: off; llama.cpp's: logits > 0 divided, others multiplied, over the last 64
+                             tokens, prompt included */
     float presence_penalty, frequency_penalty; /* 0: off; OpenAI's: over generated tokens */
     uint64_t seed;
-    uint32_t min_tokens;  /* end-of-generation tokens are impossible before so many were generated */
-    bool ignore_eos;      /* never stop at an end-of-generation token: they are impossible */
+    uint32_t min_tokens;    /* end-of-generation tokens are impossible before so many were generated */
+    bool ignore_eos;        /* never stop at an end-of-generation token: they are impossible */
     int32_t n_top_logprobs; /* -1: no logprobs at all; 0..32 otherwise */
     const struct sampler_bias *bias; /* borrowed for the sampler's life */
     size_t n_bias;
@@ -42,12 +43,14 @@ struct sampler_choice {
 
 struct sampler;
 
-/* is_eog(arg, id) says which tokens end a generation. Order of steps: bias, penalties, eog mask, then greedy; or top_k, top_p,
- * min_p on the sorted candidates at temperature 1, then temperature, then one Philox draw by (seed, position). */
+/* is_eog(arg, id) says which tokens end a generation. Order of steps: bias, penalties, eog mask, then greedy;
+ * or top_k, top_p, min_p on the sorted candidates at temperature 1, then temperature, then one Philox draw by
+ * (seed, position). */
 int sampler_new(const struct sampler_params *p, uint32_t n_vocab, bool (*is_eog)(const void *arg, int32_t id),
                 const void *arg, struct sampler **ret_sampler);
 void sampler_free(struct sampler *s);
 /* Tells it a prompt token or a chosen token, in order (for the penalties). */
 void sampler_accept(struct sampler *s, int32_t token, bool generated);
 /* logits[n_vocab] are read only. position: absolute position of the token being chosen. */
-void sampler_choose(struct sampler *s, const float *logits, uint64_t position, struct sampler_choice *ret_choice);
+void sampler_choose(struct sampler *s, const float *logits, uint64_t position,
+                    struct sampler_choice *ret_choice);
