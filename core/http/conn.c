@@ -124,14 +124,23 @@ static void on_input(struct evbuffer *input, const struct evbuffer_cb_info *info
         count_body(c, info->n_added);
 }
 
-/* Status of the page that evhttp wrote by itself, 0 for "100 Continue" and what is none. */
+/* Status of the page that evhttp wrote by itself, 0 for "100 Continue" and what is none. (evbuffer_copyout
+ * would fail: the start of an output buffer is frozen.) */
 static int page_status(struct evbuffer *output)
 {
+    struct evbuffer_iovec v[4];
+    int n = evbuffer_peek(output, sizeof "HTTP/1.1 400", NULL, v, 4);
     char line[16];
-    ev_ssize_t n = evbuffer_copyout(output, line, sizeof line - 1);
+    size_t len = 0;
     int status = 0;
 
-    line[n > 0 ? n : 0] = '\0';
+    for (int i = 0; i < n && i < 4 && len < sizeof line - 1; i++) {
+        size_t part = v[i].iov_len < sizeof line - 1 - len ? v[i].iov_len : sizeof line - 1 - len;
+
+        memcpy(line + len, v[i].iov_base, part);
+        len += part;
+    }
+    line[len] = '\0';
     if (sscanf(line, "HTTP/%*c.%*c %3d", &status) != 1 || status < 400)
         return 0;
     return status;

@@ -103,6 +103,7 @@ static void on_note(void *arg)
 
 static void produce_one(struct stream *st, uint64_t now)
 {
+    bool last = st->count >= 0 && st->made >= st->count;
     struct note *n;
 
     if (atomic_load(&st->over) || atomic_load(&st->paused) || now < st->next_ns || st->waiting)
@@ -112,7 +113,7 @@ static void produce_one(struct stream *st, uint64_t now)
     n = malloc(sizeof *n);
     if (!n)
         return;
-    *n = (struct note){ st, now, st->count >= 0 && st->made >= st->count };
+    *n = (struct note){ st, now, last };
     atomic_fetch_add(&st->in_flight, 1);
     if (http_post(st->s->h, on_note, n) < 0) {
         atomic_fetch_sub(&st->in_flight, 1);
@@ -120,7 +121,7 @@ static void produce_one(struct stream *st, uint64_t now)
         return;
     }
     st->made++;
-    st->waiting = n->last;
+    st->waiting = last;
     st->next_ns = now + st->every_us * 1000ull;
 }
 
