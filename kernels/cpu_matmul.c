@@ -37,6 +37,8 @@ static size_t round_up(size_t n)
 static const struct cpu_matmul_kernels *kernels_for(enum cpu_isa isa)
 {
 #if defined(__x86_64__)
+    if (isa >= CPU_AMX)
+        return &cpu_matmul_amx;
     if (isa >= CPU_AVX512)
         return &cpu_matmul_avx512;
     if (isa >= CPU_AVX2)
@@ -54,7 +56,7 @@ static bool weight_takes_floats(const struct product *p, const struct ops_weight
 /* Where n rows lie in `at`; returns the bytes they take. at may be NULL, to ask for the size alone. */
 static size_t place_rows(const struct product *p, uint32_t n, unsigned char *at, struct cpu_rows *rows)
 {
-    uint32_t height = n < CPU_TILE ? n : CPU_TILE;
+    uint32_t height = n <= CPU_TILE / 2 ? n : CPU_TILE;
     size_t whole = ((size_t)n + height - 1) / height * height;
     size_t q = p->quantized ? round_up(whole * p->cols) : 0;
     size_t block = p->quantized ? round_up(whole * (p->cols / CPU_BLOCK) * sizeof *rows->block) : 0;
@@ -125,7 +127,7 @@ static void section(void *arg, uint32_t thread)
     if (!p->shared)
         prepare_own(p, scratch, &rows);
     if (p->k->enter)
-        p->k->enter(p->m->n);
+        p->k->enter();
     do
         multiply_piece(p, &rows, i, scratch);
     while (cpu_work_take(&p->multiply, &i));

@@ -50,9 +50,9 @@ struct cpu_block {
  * them side by side. */
 struct cpu_rows {
     uint32_t cols;
-    uint32_t height;         /* CPU_TILE, or all rows where they are fewer */
-    float *f;                /* [row][cols] */
-    int8_t *q;               /* [tile][block][row in tile][32] */
+    uint32_t height; /* CPU_TILE, or all rows where they are 8 or fewer; whole tiles have their memory */
+    float *f;        /* [row][cols] */
+    int8_t *q;       /* [tile][block][row in tile][32] */
     struct cpu_block *block; /* [tile][block][row in tile] */
 };
 
@@ -88,8 +88,8 @@ struct cpu_matmul_kernels {
     void (*quantized)(const struct cpu_part *p);   /* quantized weights by x->q */
     void (*floats)(const struct cpu_part *p);      /* any weights by x->f */
     size_t (*scratch)(const struct ops_weight *w); /* NULL: none */
-    /* Around the parts of a product of n rows that a thread computes; NULL: nothing to do. */
-    void (*enter)(uint32_t n);
+    /* Around the parts a thread computes in one section; NULL: nothing to do. */
+    void (*enter)(void);
     void (*leave)(void);
 };
 

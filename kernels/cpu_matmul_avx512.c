@@ -33,6 +33,14 @@ CPU_INLINE void load_block(const unsigned char *q, const unsigned char *scale, c
         b->m = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)(scale + 32)));
 }
 
+/* c += four columns of 16 rows times the same four activations. Written out because gcc loads and broadcasts
+ * them by an instruction of its own, and the kernel then waits for the front end: 284 instead of 400 GOPS. */
+CPU_INLINE __m512i dot_four(__m512i c, __m512i w, const int8_t *q)
+{
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(c) : "v"(w), "m"(*(const int8_t(*)[4])q));
+    return c;
+}
+
 CPU_INLINE __m512 add_block(const struct block_512 *b, const int8_t *q, const struct cpu_block *a,
                             const uint32_t type, __m512 f)
 {
@@ -41,11 +49,8 @@ CPU_INLINE __m512 add_block(const struct block_512 *b, const int8_t *q, const st
         c = _mm512_set1_epi32(a->minus_128);
     else if (type == QUANT_Q4_0)
         c = _mm512_set1_epi32(a->minus_8);
-    for (int j = 0; j < 8; j++) {
-        int32_t four;
-        memcpy(&four, q + 4 * j, sizeof four);
-        c = _mm512_dpbusd_epi32(c, b->w[j], _mm512_set1_epi32(four));
-    }
+    for (int j = 0; j < 8; j++)
+        c = dot_four(c, b->w[j], q + 4 * j);
     f = _mm512_fmadd_ps(_mm512_mul_ps(b->d, _mm512_set1_ps(a->s)), _mm512_cvtepi32_ps(c), f);
     if (type == QUANT_Q4_1)
         f = _mm512_fmadd_ps(b->m, _mm512_set1_ps(a->s_sum), f);
