@@ -41,13 +41,12 @@ int admission_enter(struct admission *a, struct job *j, char *err, size_t errlen
     int r = 0;
     uint32_t share = a->queue_max > 1 ? a->queue_max / 2 : 1;
     pthread_mutex_lock(&a->lock);
-    /* Whoever finds a free row does not wait, and so is never refused for the length of the queue. */
-    if (a->n >= a->rows) {
-        if (a->waiting >= a->queue_max || a->n >= a->cap)
-            r = -EAGAIN;
-        else if (j->client_key && waiting_of(a, j->client_key) >= share)
-            r = -EBUSY;
-    }
+    /* Those for whom a row is free do not really wait: they start as soon as the scheduler looks. */
+    uint32_t running = a->n - a->waiting, starting = running < a->rows ? a->rows - running : 0;
+    if (a->n >= a->cap || a->waiting >= a->queue_max + starting)
+        r = -EAGAIN;
+    else if (j->client_key && waiting_of(a, j->client_key) >= share + starting)
+        r = -EBUSY;
     if (r == 0) {
         j->id = a->next_id++;
         j->waiting = true;
