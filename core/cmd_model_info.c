@@ -1,0 +1,361 @@
+/* Model info: what a GGUF file says about itself, read key by key so that a file this build cannot run is
+ * described all the same, and whether and with how much memory it can be run. One thread. Must not know: how
+ * anything is computed. Tests: tests/e2e/test_model_cli.py */
+#include "cmd.h"
+#include "cmd_args.h"
+#include "cmd_model.h"
+#include "engine/engine.h"
+#include "model/chat.h"
+#include "model/tokenizer.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_TYPES 48u
+#define BESIDE_BYTES ((uint64_t)64 << 20) /* all that is neither weights nor keys and values */
+
+struct type_use {
+    uint32_t type;
+    uint64_t tensors, bytes;
+};
+
+/* The report is one JSON object; the text form prints the same object. */
+struct report {
+    const char *path;
+    struct gguf *file;
+    json_t *out;
+    char arch[64];
+};
+
+/* Text of a file as a JSON string: what is not UTF-8 or not printable becomes '?'. */
+static json_t *safe_string(struct gguf_str s)
+{
+    json_t *ret = json_stringn(s.data, s.len);
+    char *copy;
+
+    if (ret)
+        return ret;
+    copy = malloc(s.len + 1);
+    if (!copy)
+        return NULL;
+    for (size_t i = 0; i < s.len; i++)
+        copy[i] = (unsigned char)s.data[i] < 0x20 || (unsigned char)s.data[i] > 0x7e ? '?' : s.data[i];
+    ret = json_stringn(copy, s.len);
+    free(copy);
+    return ret;
+}
+
+static void put_int(json_t *object, const char *name, uint64_t v)
+{
+    json_object_set_new(object, name, json_integer((json_int_t)v));
+}
+
+static void put_text_key(struct report *r, const char *key, const char *name)
+{
+    char err[256];
+    struct gguf_str s;
+    if (gguf_get_str(r->file, key, &s, err, sizeof err) == 1)
+        json_object_set_new(r->out, name, safe_string(s));
+}
+
+static void put_sizes(struct report *r)
+{
+    static const char *const keys[][2] = {
+        { "block_count", "layers" },
+        { "embedding_length", "embedding" },
+        { "feed_forward_length", "feed_forward" },
+        { "attention.head_count", "heads" },
+        { "attention.head_count_kv", "kv_heads" },
+        { "attention.key_length", "head_dim" },
+        { "expert_count", "experts" },
+        { "context_length", "context" },
+    };
+    char key[160], err[256];
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        uint32_t v;
+        snprintf(key, sizeof key, "%s.%s", r->arch, keys[i][0]);
+        if (gguf_get_u32(r->file, key, &v, err, sizeof err) == 1)
+            put_int(r->out, keys[i][1], v);
+    }
+}
+
+static void count_type(struct type_use *uses, size_t *n, const struct gguf_tensor *t)
+{
+    size_t i = 0;
+    while (i < *n && uses[i].type != t->type)
+        i++;
+    if (i == *n && *n < MAX_TYPES)
+        uses[(*n)++] = (struct type_use){ .type = t->type };
+    if (i < MAX_TYPES) {
+        uses[i].tensors++;
+        uses[i].bytes += t->size;
+    }
+}
+
+static uint64_t put_tensors(struct report *r)
+{
+    struct type_use uses[MAX_TYPES];
+    size_t n = 0;
+    uint64_t bytes = 0;
+    double weights = 0;
+    json_t *list = json_array();
+
+    for (uint64_t i = 0; i < gguf_n_tensors(r->file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(r->file, i);
+        count_type(uses, &n, t);
+        bytes += t->size;
+        weights += (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2] * (double)t->dims[3];
+    }
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I}", "type", gguf_type_name(uses[i].type), "tensors",
+                                        (json_int_t)uses[i].tensors, "bytes", (json_int_t)uses[i].bytes));
+    json_object_set_new(r->out, "parameters",
+                        weights < 9e18 ? json_integer((json_int_t)weights) : json_null());
+    json_object_set_new(r->out, "tensor_types", list);
+    put_int(r->out, "tensor_bytes", bytes);
+    return bytes;
+}
+
+static void put_piece(json_t *object, const char *name, const struct tokenizer *t, int32_t id)
+{
+    size_t len;
+    const char *piece;
+
+    if (id < 0)
+        return;
+    piece = tokenizer_piece(t, id, true, &len);
+    json_object_set_new(
+        object, name,
+        json_pack("{s:i, s:o}", "id", (int)id, "text", safe_string((struct gguf_str){ piece, len })));
+}
+
+/* *ret_reason: why it cannot be used, empty when it can. */
+static void put_tokenizer(struct report *r, char *ret_reason, size_t len)
+{
+    struct tokenizer *t;
+    json_t *o = json_object();
+
+    json_object_set_new(r->out, "tokenizer", o);
+    if (tokenizer_open(r->file, &t, ret_reason, len) < 0) {
+        json_object_set_new(o, "kind", json_null());
+        return;
+    }
+    json_object_set_new(o, "kind", json_string(tokenizer_kind(t)));
+    put_int(o, "tokens", tokenizer_n_vocab(t));
+    put_piece(o, "bos", t, tokenizer_bos(t));
+    put_piece(o, "eos", t, tokenizer_eos(t));
+    put_piece(o, "turn", t, tokenizer_turn(t));
+    tokenizer_free(t);
+}
+
+static void put_template(struct report *r)
+{
+    char err[512] = "";
+    struct gguf_str s;
+    struct chat_template *t;
+    int found = gguf_get_str(r->file, "tokenizer.chat_template", &s, err, sizeof err);
+
+    json_object_set_new(r->out, "chat_template", json_boolean(found == 1));
+    if (found != 1)
+        return;
+    put_int(r->out, "chat_template_bytes", s.len);
+    if (chat_template_parse(s.data, s.len, &t, err, sizeof err) == 0)
+        chat_template_free(t);
+    else
+        json_object_set_new(r->out, "chat_template_error",
+                            safe_string((struct gguf_str){ err, strlen(err) }));
+}
+
+/* Whether it runs, and what that takes. */
+static void put_verdict(struct report *r, uint64_t tensor_bytes, const char *tokenizer_reason)
+{
+    char err[1024] = "";
+    struct model *m = NULL;
+    bool reads = model_read(r->file, &m, err, sizeof err) == 0;
+
+    if (reads) {
+        size_t f16 = engine_kv_token_bytes(m, false);
+        put_int(r->out, "head_dim", m->head_dim);
+        put_int(r->out, "kv_heads", m->n_head_kv);
+        put_int(r->out, "vocabulary", m->n_vocab);
+        json_object_set_new(r->out, "output_tied", json_boolean(m->output == m->token_embd));
+        put_int(r->out, "kv_bytes_per_token_f16", f16);
+        put_int(r->out, "kv_bytes_per_token_f32", engine_kv_token_bytes(m, true));
+        put_int(r->out, "memory_bytes", tensor_bytes + BESIDE_BYTES + (uint64_t)m->context_train * f16);
+        model_free(m);
+        snprintf(err, sizeof err, "%s", tokenizer_reason);
+    }
+    json_object_set_new(r->out, "runs", json_boolean(err[0] == 0));
+    if (err[0])
+        json_object_set_new(r->out, "reason", safe_string((struct gguf_str){ err, strlen(err) }));
+}
+
+static void gather(struct report *r)
+{
+    char err[256], reason[1024] = "";
+    struct gguf_str arch;
+    uint64_t tensor_bytes;
+
+    json_object_set_new(r->out, "file", safe_string((struct gguf_str){ r->path, strlen(r->path) }));
+    put_int(r->out, "file_bytes", gguf_file_size(r->file));
+    put_int(r->out, "gguf_version", gguf_version(r->file));
+    put_text_key(r, "general.architecture", "architecture");
+    put_text_key(r, "general.name", "name");
+    put_text_key(r, "general.license", "license");
+    if (gguf_get_str(r->file, "general.architecture", &arch, err, sizeof err) == 1 &&
+        arch.len < sizeof r->arch) {
+        memcpy(r->arch, arch.data, arch.len);
+        put_sizes(r);
+    }
+    tensor_bytes = put_tensors(r);
+    put_tokenizer(r, reason, sizeof reason);
+    put_template(r);
+    put_verdict(r, tensor_bytes, reason);
+}
+
+static void print_value(const char *label, const json_t *v)
+{
+    if (json_is_integer(v))
+        printf("%-18s %" JSON_INTEGER_FORMAT "\n", label, json_integer_value(v));
+    else if (json_is_string(v))
+        printf("%-18s %s\n", label, json_string_value(v));
+    else if (json_is_boolean(v))
+        printf("%-18s %s\n", label, json_is_true(v) ? "yes" : "no");
+}
+
+static void print_bytes(const char *label, const json_t *v)
+{
+    double bytes = (double)json_integer_value(v);
+    if (v)
+        printf("%-18s %.1f MiB (%.0f bytes)\n", label, bytes / 1048576, bytes);
+}
+
+static void print_types(const json_t *list)
+{
+    size_t i;
+    const json_t *each;
+    json_array_foreach(list, i, each)
+    {
+        printf("%-18s %-8s %5" JSON_INTEGER_FORMAT " tensors %12" JSON_INTEGER_FORMAT " bytes\n",
+               i == 0 ? "tensors" : "", json_string_value(json_object_get(each, "type")),
+               json_integer_value(json_object_get(each, "tensors")),
+               json_integer_value(json_object_get(each, "bytes")));
+    }
+}
+
+static void print_tokenizer(const json_t *t)
+{
+    static const char *const ids[] = { "bos", "eos", "turn" };
+    const json_t *kind = json_object_get(t, "kind");
+
+    printf("%-18s %s\n", "tokenizer",
+           json_is_string(kind) ? json_string_value(kind) : "not one this build has");
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const json_t *each = json_object_get(t, ids[i]);
+        char label[16];
+        snprintf(label, sizeof label, "%s token", ids[i]);
+        if (each)
+            printf("%-18s %s (%" JSON_INTEGER_FORMAT ")\n", label,
+                   json_string_value(json_object_get(each, "text")),
+                   json_integer_value(json_object_get(each, "id")));
+    }
+}
+
+static void print_text(const json_t *o)
+{
+    static const char *const plain[][2] = {
+        { "architecture", "architecture" }, { "name", "name" },       { "license", "license" },
+        { "parameters", "parameters" },     { "layers", "layers" },   { "embedding", "embedding" },
+        { "feed_forward", "feed forward" }, { "heads", "heads" },     { "kv_heads", "KV heads" },
+        { "head_dim", "head size" },        { "experts", "experts" }, { "vocabulary", "vocabulary" },
+        { "output_tied", "output tied" },   { "context", "context" },
+    };
+
+    print_value("file", json_object_get(o, "file"));
+    print_bytes("file size", json_object_get(o, "file_bytes"));
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        print_value(plain[i][1], json_object_get(o, plain[i][0]));
+    print_types(json_object_get(o, "tensor_types"));
+    print_tokenizer(json_object_get(o, "tokenizer"));
+    print_value("chat template", json_object_get(o, "chat_template"));
+    print_value("template error", json_object_get(o, "chat_template_error"));
+    print_value("KV bytes/token f16", json_object_get(o, "kv_bytes_per_token_f16"));
+    print_value("KV bytes/token f32", json_object_get(o, "kv_bytes_per_token_f32"));
+    print_bytes("memory", json_object_get(o, "memory_bytes"));
+    print_value("runs here", json_object_get(o, "runs"));
+    print_value("because", json_object_get(o, "reason"));
+}
+
+/* Every key of the file, with a short text of its value. */
+static void print_keys(const struct gguf *f)
+{
+    for (uint64_t i = 0; i < gguf_n_keys(f); i++) {
+        char text[512];
+        struct gguf_str key;
+        gguf_key_text(f, i, &key, text, sizeof text);
+        for (size_t c = 0; c < key.len; c++)
+            putchar((unsigned char)key.data[c] < 0x20 ? '?' : key.data[c]);
+        printf(" = %s\n", text);
+    }
+}
+
+static int info(const char *path, bool json, bool keys)
+{
+    char err[1024];
+    struct report r = { .path = path };
+    int code = 0;
+
+    if (gguf_open(path, &r.file, err, sizeof err) < 0) {
+        cmd_error("%s", err);
+        return 1;
+    }
+    r.out = json_object();
+    if (keys) {
+        print_keys(r.file);
+    } else {
+        gather(&r);
+        if (!json)
+            print_text(r.out);
+        else if (json_dumpf(r.out, stdout, JSON_INDENT(1)) < 0 || putchar('\n') < 0)
+            code = 1;
+    }
+    json_decref(r.out);
+    gguf_close(r.file);
+    return code;
+}
+
+int cmd_model_info(int argc, char **argv)
+{
+    struct cmd_strings words = { 0 };
+    bool json = false, keys = false;
+    const struct cmd_option options[] = {
+        { .name = "--json", .help = "Print JSON.", .flag = &json },
+        { .name = "--keys", .help = "Print every key of the file instead.", .flag = &keys },
+    };
+    const struct cmd_spec spec = {
+        .usage = "berth model info FILE.gguf [--json | --keys]",
+        .about = "Prints what a model file holds, whether this build runs it (and why not), and the memory "
+                 "that takes:\n"
+                 "its weights, keys and values (f16) for the whole context it was trained for, and 64 MiB "
+                 "beside them.",
+        .options = options,
+        .n_options = sizeof options / sizeof options[0],
+        .min_words = 1,
+        .max_words = 1,
+    };
+    int code = cmd_args_parse(&spec, argc, argv, &words);
+
+    if (code < 0 && json && keys) {
+        cmd_error("--json and --keys exclude each other");
+        code = EXIT_USAGE;
+    }
+    if (code < 0)
+        code = info(words.items[0], json, keys);
+    cmd_strings_free(&words);
+    return code;
+}
