@@ -22,7 +22,7 @@ ARROWS = {
 }
 # Files of a room that may see less than the room: pure parts know no engine, no threads, no time.
 FORBIDDEN = {
-    "core/model": r"<(pthread|time|sys/time|threads|event2/.*)\.h>|\"util/clock\.h\"",
+    "core/model": r"<(pthread|threads|event2/.*)\.h>|\"util/(clock|queue|log)\.h\"",
     "core/engine": r"<event2/.*>|<jansson\.h>",
     "core/sched": r"<event2/.*>|<jansson\.h>|<sys/socket\.h>",
     "core/http": r"<jansson\.h>",
@@ -80,6 +80,12 @@ def test_every_part_stays_ignorant_of_what_it_must_not_know(root, ours):
             if pattern and re.match(pattern, line):
                 wrong.append(f"{path.relative_to(root)} includes {line}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_clock_asks_what_time_it_is(root, ours):
+    calls = re.compile(r"\b(clock_gettime|gettimeofday|timespec_get|clock|time)\s*\(\s*(NULL|0|CLOCK|&|\))")
+    wrong = [str(p.relative_to(root)) for p in ours if "core" in p.parts and p.name != "clock.c" and calls.search(p.read_text())]
+    assert not wrong, " ".join(wrong)
 
 
 def test_files_and_headers_keep_their_length(root):
