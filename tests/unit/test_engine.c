@@ -2,7 +2,8 @@
  * and wherever the prefix comes from; what fails changes nothing. */
 #include "engine_rig.h"
 
-#define LONG 200u /* tokens: over three block borders */
+#define LONG 200u  /* tokens: over three block borders */
+#define SWEEP 140u /* over two, for tests that try all types */
 
 static const struct engine_options ways[] = {
     { .isa = "auto", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
@@ -15,6 +16,7 @@ static const struct engine_options ways[] = {
       .max_rows = 8,
       .max_tokens = 512 },
     { .isa = "avx2", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
+    { .isa = "amx", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "portable", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "portable",
       .threads = 1,
@@ -26,20 +28,24 @@ static const struct engine_options ways[] = {
 };
 #define N_WAYS (sizeof ways / sizeof *ways)
 
-static bool has_avx2(void)
-{
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static bool has_avx512(void)
-{
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni");
-}
-
-/* Whether this machine can run it; the portable and reference ways always can. */
+/* Whether this machine can run it: portable and reference always, the others unless the device says that the
+ * processor cannot. */
 static bool possible(const struct engine_options *o)
 {
-    return strcmp(o->isa, "avx2") == 0 ? has_avx2() : strcmp(o->isa, "avx512") != 0 || has_avx512();
+    const struct ops_open how = { .isa = o->isa, .threads = 1 };
+    struct ops_dev *d;
+    char err[256] = "";
+
+    if (strcmp(o->isa, "ref") == 0)
+        return true;
+    int r = ops_cpu.open(&how, &d, err, sizeof err);
+    if (r < 0) {
+        cr_assert_eq(r, -ENOTSUP, "%s", err);
+        cr_assert(strcmp(o->isa, "portable") != 0 && strcmp(o->isa, "auto") != 0, "%s", err);
+        return false;
+    }
+    ops_cpu.close(d);
+    return true;
 }
 
 static void expect_same(const float *a, const float *b, size_t n, const char *what,
@@ -172,8 +178,8 @@ Test(engine, sequences_in_windows_of_2_to_8_give_the_bits_of_each_alone)
 static float *logits_of(const struct tiny_shape *s, const struct engine_options *o)
 {
     struct rig rig = rig_open(s, o);
-    int32_t *tokens = rig_tokens(LONG, s->vocab, 5);
-    float *logits = rig_alone(&rig, tokens, LONG);
+    int32_t *tokens = rig_tokens(SWEEP, s->vocab, 5);
+    float *logits = rig_alone(&rig, tokens, SWEEP);
     free(tokens);
     rig_close(&rig);
     return logits;
@@ -191,67 +197,75 @@ Test(engine, one_two_and_three_threads_give_the_same_bits)
         float *one = logits_of(&s, &o);
         for (o.threads = 2; o.threads <= 3; o.threads++) {
             float *more = logits_of(&s, &o);
-            expect_same(more, one, (size_t)LONG * s.vocab, gguf_type_name(s.type), &o);
+            expect_same(more, one, (size_t)SWEEP * s.vocab, gguf_type_name(s.type), &o);
             free(more);
         }
         free(one);
     }
 }
 
-Test(engine, avx512_and_avx2_give_the_same_bits)
+Test(engine, avx2_avx512_and_amx_give_the_same_bits)
 {
-    if (!has_avx512()) {
-        cr_log_warn("this processor has no AVX-512 VNNI: nothing to compare");
+    static const char *const others[] = { "avx512", "amx" };
+    struct engine_options o = rig_options;
+
+    o.isa = "avx2";
+    if (!possible(&o)) {
+        cr_log_warn("this processor has no AVX2: nothing to compare");
         return;
     }
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (int exact = 0; exact < 2; exact++) {
             struct tiny_shape s = rig_shape;
-            struct engine_options o = rig_options;
             s.type = types[t];
             o.f32_activations = o.kv_f32 = exact;
-            o.isa = "avx512";
-            float *a = logits_of(&s, &o);
             o.isa = "avx2";
-            float *b = logits_of(&s, &o);
-            expect_same(b, a, (size_t)LONG * s.vocab, gguf_type_name(s.type), &o);
-            free(a);
-            free(b);
+            float *wanted = logits_of(&s, &o);
+            for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+                o.isa = others[i];
+                if (!possible(&o))
+                    continue;
+                float *logits = logits_of(&s, &o);
+                expect_same(logits, wanted, (size_t)SWEEP * s.vocab, gguf_type_name(s.type), &o);
+                free(logits);
+            }
+            free(wanted);
         }
 }
 
-/* The largest difference between two ways, over all logits of a sequence. */
-static double deviation(const struct tiny_shape *s, const struct engine_options *a,
-                        const struct engine_options *b)
+/* The largest difference of n logits; a NaN is the largest of all. */
+static double deviation(const float *a, const float *b, size_t n)
 {
-    float *x = logits_of(s, a), *y = logits_of(s, b);
     double max = 0;
-    for (size_t i = 0; i < (size_t)LONG * s->vocab; i++) {
-        double d = fabs((double)x[i] - (double)y[i]);
-        max = d <= max ? max : d; /* a NaN becomes the largest */
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)a[i] - (double)b[i]);
+        max = d <= max ? max : d;
     }
-    free(x);
-    free(y);
     return max;
 }
 
 Test(engine, float_activations_agree_with_the_reference)
 {
-    static const char *const isas[] = { "portable", "avx2", "avx512" };
-    for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
-        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-            struct tiny_shape s = rig_shape;
-            struct engine_options exact = rig_options, ref = rig_options;
-            exact.isa = isas[i];
-            exact.f32_activations = exact.kv_f32 = ref.kv_f32 = true;
-            ref.isa = "ref";
-            s.type = types[t];
-            s.untied = t % 2;
-            if (!possible(&exact))
+    static const char *const isas[] = { "portable", "avx2", "avx512", "amx" };
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        struct tiny_shape s = rig_shape;
+        struct engine_options o = rig_options;
+        s.type = types[t];
+        s.untied = t % 2;
+        o.f32_activations = o.kv_f32 = true;
+        o.isa = "ref";
+        float *wanted = logits_of(&s, &o);
+        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+            o.isa = isas[i];
+            if (!possible(&o))
                 continue;
-            double d = deviation(&s, &exact, &ref);
+            float *logits = logits_of(&s, &o);
+            double d = deviation(logits, wanted, (size_t)SWEEP * s.vocab);
             cr_expect_lt(d, 2e-3, "%s %s: %g", isas[i], gguf_type_name(s.type), d);
+            free(logits);
         }
+        free(wanted);
+    }
 }
 
 Test(engine, a_forked_prefix_gives_the_bits_of_a_cold_read)
