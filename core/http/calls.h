@@ -23,6 +23,8 @@ void listen_free(struct http *h);
 /* refuse.c */
 /* Answers in place of evhttp and ends the connection. */
 void refuse_now(struct http_conn *c, int status);
+/* Before the connection is closed: lets the client read what was sent although it is still sending itself. */
+void linger(struct http_conn *c);
 void lingers_free(struct http *h);
 
 /* conn.c */

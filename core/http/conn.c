@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -192,6 +193,14 @@ static void free_conn(struct http_conn *c)
     conns_resume(h);
 }
 
+/* Whether something lies in the socket that nobody will read any more. */
+static bool unread(const struct http_conn *c)
+{
+    int n = 0;
+
+    return c->fd >= 0 && ioctl(c->fd, FIONREAD, &n) == 0 && n > 0;
+}
+
 /* evhttp is about to free its connection, for whatever reason. */
 static void on_close(struct evhttp_connection *ev, void *arg)
 {
@@ -200,6 +209,8 @@ static void on_close(struct evhttp_connection *ev, void *arg)
 
     (void)ev;
     conn_unwatch(c);
+    if (!r && unread(c))
+        linger(c);
     evbuffer_remove_cb(bufferevent_get_input(c->bev), on_input, c);
     evbuffer_remove_cb(bufferevent_get_output(c->bev), on_output, c);
     c->request = NULL;

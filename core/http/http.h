@@ -51,17 +51,21 @@ struct http_options {
     size_t n_routes;
 };
 
-/* Binds and checks; err names the address and what to do ("127.0.0.1:8080: address in use; choose another
- * with --set server.listen=..."). -EACCES when bound beyond loopback without keys and not open. */
+/* Binds and checks; ignores SIGPIPE and raises the soft limit of descriptors to what max_connections needs.
+ * err names the address and what to do ("127.0.0.1:8080: address in use; choose another with --set
+ * server.listen=..."). -EACCES when bound beyond loopback without keys and not open. */
 int http_new(const struct http_options *o, struct http **ret_http, char *err, size_t errlen);
+/* Runs what was posted and not yet run, closes everything (handlers are told that their clients left) and
+ * removes socket files. Requests still held stay valid until http_done. NULL is fine. */
 void http_free(struct http *h);
 /* The bound addresses as text ("http://127.0.0.1:40123"), i < n; NULL past the end. */
 const char *http_address(const struct http *h, size_t i);
 /* Runs the loop until http_stop. */
 int http_run(struct http *h);
-/* [any thread] Closes the listeners at once and ends the loop when the last open request is done. */
+/* [any thread] Closes the listeners and all connections without a request at once, answers what else is asked
+ * on the others with 503, and ends the loop when the last open request is done and its answer taken. */
 void http_stop(struct http *h);
-/* Stops accepting; open streams go on (drain). */
+/* Stops accepting; open connections are served, and closed after their next answer. */
 void http_close_listeners(struct http *h);
 uint32_t http_open_requests(const struct http *h);
 /* Reads a key file: lines `name:sha256-hex[:admin]`, # for comments (keys.c). *ret_keys is freed with free().
@@ -93,7 +97,9 @@ struct evbuffer *http_take_body(struct http_request *r);
 /* Which error shape the router's own errors use is decided by the path: /v1/messages*: Anthropic's, else
  * OpenAI's. */
 
-/* fn(arg) once, when the client leaves before http_done. Not called after http_done. */
+/* fn(arg) once, when the client leaves (closes or half-closes, resets, or takes nothing for idle_timeout_s)
+ * before http_done. Not called after http_done, nor from within this call: when the client has left already,
+ * by a post. */
 void http_on_leave(struct http_request *r, void (*fn)(void *arg), void *arg);
 bool http_left(const struct http_request *r);
 

@@ -48,16 +48,19 @@ static void on_linger(evutil_socket_t fd, short what, void *arg)
 
 /* A socket closed with bytes unread sends a reset, which can destroy the answer before the client reads it.
  * So the descriptor is doubled, and after evhttp closed its own the rest of what the client sends is thrown
- * away. */
-static void start_linger(struct http *h, int fd)
+ * away. The events on evhttp's must be gone by then: an epoll set forgets a closed descriptor only when it
+ * was the last of its file. */
+void linger(struct http_conn *c)
 {
     struct timeval limit = { LINGER_S, 0 };
+    struct http *h = c->h;
     struct http_linger *l = calloc(1, sizeof *l);
 
+    bufferevent_disable(c->bev, EV_READ | EV_WRITE);
     if (!l)
         return;
     l->h = h;
-    l->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    l->fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
     l->until_ns = clock_now_ns() + LINGER_S * NS_PER_S;
     l->left = h->o.max_body_bytes + h->o.max_header_bytes;
     if (l->fd < 0 || event_assign(&l->ev, h->base, l->fd, EV_READ | EV_PERSIST, on_linger, l) < 0 ||
@@ -112,9 +115,8 @@ void refuse_now(struct http_conn *c, int status)
         "X-Request-Id: %s\r\n%s\r\n",
         status, status_phrase(status), body.len, id, status == 503 ? "Retry-After: 1\r\n" : "");
     buf_append(&head, body.data, body.len);
-    bufferevent_disable(c->bev, EV_READ | EV_WRITE);
     if (!head.failed && !body.failed && send(c->fd, head.data, head.len, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
-        start_linger(c->h, c->fd);
+        linger(c);
     buf_free(&body);
     buf_free(&head);
     evhttp_connection_free(c->ev);

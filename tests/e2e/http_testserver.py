@@ -207,8 +207,8 @@ class HttpServer:
     def stop(self):
         if self.process.returncode is not None:
             return
-        self.signal(signal.SIGTERM)
         self.signal(signal.SIGUSR2)
+        self.signal(signal.SIGTERM)
         code = self.wait()
         assert code == 0, f"exit code {code}: {self.errors}"
 

@@ -4,6 +4,7 @@ The server is tests/http/http_testserver.c: core/http and nothing else. What a h
 is seen here is the room's own doing. Times are measured with the server's own clock where they matter (CLOCK_MONOTONIC is
 one for all processes).
 """
+import random
 import signal
 import socket
 import time
@@ -173,6 +174,54 @@ def test_what_is_no_request_gets_a_400_in_json(http, data):
         assert reply.status == 400 and reply.headers["content-type"] == "application/json"
         assert reply.json()["error"]["message"] and reply.headers["x-request-id"]
         assert peer.closed()
+
+
+def test_a_last_reply_arrives_whole_although_the_client_sends_on(http):
+    """Closing with bytes unread would send a reset, and a reset destroys what the client has not read yet."""
+    with http.connect() as peer:
+        peer.send("GET /big?size=3000000 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        peer.send(b"x" * 200000)
+        assert len(peer.read_reply().body) == 3000000
+        assert peer.closed()
+
+
+def test_a_thousand_damaged_requests_do_no_harm(http):
+    """Valid requests with bytes flipped, cut out, doubled and cut off, sent in pieces, some left at once."""
+    rng = random.Random(5)
+    seeds = [
+        post_head("/echo", "Content-Length: 5\r\n").encode() + b"[1,2]",
+        post_head("/echo", "Transfer-Encoding: chunked\r\n").encode() + chunked(b"[1,", b"2]"),
+        b"GET /stream?n=3&size=5 HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3,
+        post_head("/late?after_ms=1", "Content-Length: 2\r\nExpect: 100-continue\r\n").encode() + b"[]",
+        b"GET /who?q=%41%zz&q=1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+    ]
+    for _ in range(1000):
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.randrange(4)):
+            at, n = rng.randrange(len(data)), rng.randrange(1, 9)
+            kind = rng.randrange(4)
+            if kind == 0:
+                data[at] ^= 1 << rng.randrange(8)
+            elif kind == 1 and len(data) > n + 1:
+                del data[at:at + n]
+            elif kind == 2:
+                data[at:at] = data[at:at + n]
+            else:
+                data[at] = rng.choice(b"\r\n :\x000f/?%")
+        cut = rng.randrange(len(data))
+        with http.connect() as peer:
+            peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                peer.send(bytes(data[:cut])).send(bytes(data[cut:]))
+                if rng.randrange(3) == 0:
+                    peer.reset()
+                else:
+                    peer.sock.shutdown(socket.SHUT_WR)
+                    while peer.read_some():
+                        pass
+            except OSError:
+                pass  # the server ended it first
+    http.wait_stats(lambda s: s["requests"] == 1)
 
 
 # HTTP/1.0
