@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HASH "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"  /* printf key | sha256sum */
-#define OTHER "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08" /* printf test | sha256sum  \
-                                                                                  */
+/* As `printf %s key | sha256sum` and `printf %s test | sha256sum` print them. */
+#define HASH "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683"
+#define OTHER "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 static char path[] = "/tmp/berth-keys-XXXXXX";
 
