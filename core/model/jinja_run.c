@@ -1,0 +1,105 @@
+/* Bounds and errors of one render: steps, depth, memory, text, and how a failure is worded.
+ * Owner: one render. Must not know: what is evaluated. Tests: tests/unit/test_chat.c */
+#include "model/jinja.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int jfail(struct jrt *rt, const char *fmt, ...)
+{
+    int n = snprintf(rt->err, rt->errlen, "line %u: ", rt->line);
+    if (n < 0 || (size_t)n >= rt->errlen)
+        return -EINVAL;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(rt->err + n, rt->errlen - (size_t)n, fmt, ap);
+    va_end(ap);
+    return -EINVAL;
+}
+
+int jcharge(struct jrt *rt, size_t steps)
+{
+    if (steps <= rt->steps) {
+        rt->steps -= steps;
+        return 0;
+    }
+    rt->steps = 0;
+    jfail(rt, "the template takes more than %u steps", JINJA_MAX_STEPS);
+    return -E2BIG;
+}
+
+int jenter(struct jrt *rt)
+{
+    if (rt->steps == 0)
+        return jcharge(rt, 1);
+    rt->steps--;
+    if (rt->depth >= JINJA_MAX_DEPTH) {
+        jfail(rt, "evaluation goes deeper than %u levels (a macro that calls itself?)", JINJA_MAX_DEPTH);
+        return -E2BIG;
+    }
+    rt->depth++;
+    return 0;
+}
+
+int jnomem(struct jrt *rt)
+{
+    if (!rt->mem.full)
+        return -ENOMEM;
+    jfail(rt, "the template's values need more than %u MiB", JINJA_MAX_MEMORY >> 20);
+    return -E2BIG;
+}
+
+void *jalloc(struct jrt *rt, size_t n, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes))
+        bytes = SIZE_MAX;
+    return jarena_alloc(&rt->mem, bytes ? bytes : 1);
+}
+
+int jout_check(struct jrt *rt)
+{
+    if (!rt->out.failed)
+        return 0;
+    if (rt->out.len <= JINJA_MAX_MEMORY / 2)
+        return -ENOMEM;
+    jfail(rt, "the template writes more than %u MiB", JINJA_MAX_MEMORY >> 20);
+    return -E2BIG;
+}
+
+int jout(struct jrt *rt, const char *s, size_t len)
+{
+    if (len == 0)
+        return 0;
+    if (len > JINJA_MAX_MEMORY - rt->out.len) {
+        jfail(rt, "the template writes more than %u MiB", JINJA_MAX_MEMORY >> 20);
+        return -E2BIG;
+    }
+    buf_append(&rt->out, s, len);
+    if (rt->out.failed)
+        return -ENOMEM;
+    return jcharge(rt, len / 64);
+}
+
+void jdiscard(struct jrt *rt, size_t start)
+{
+    rt->out.len = start;
+    if (rt->out.data)
+        rt->out.data[start] = '\0';
+}
+
+int jcapture(struct jrt *rt, size_t start, struct jval *ret)
+{
+    size_t len = rt->out.len - start;
+    char *text = jalloc(rt, len + 1, 1);
+    if (!text)
+        return jnomem(rt);
+    if (len > 0)
+        memcpy(text, rt->out.data + start, len);
+    text[len] = '\0';
+    jdiscard(rt, start);
+    *ret = jstr(text, len);
+    ret->flags = JF_ARENA;
+    return jcharge(rt, len / 64);
+}
