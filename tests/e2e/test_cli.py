@@ -61,8 +61,8 @@ def test_a_wholly_unknown_command_points_to_the_help(berth):
     (["--config"], "--config wants a value: --config FILE"),
     (["--config", "--set"], "--config wants a value"),
     (["--config", "a", "--config", "b"], "--config is given twice"),
-    (["stray"], 'unexpected argument "stray"'),
-    (["--", "--help-me"], 'unexpected argument "--help-me"'),
+    (["one", "two"], 'unexpected argument "'),
+    (["--", "--one", "--two"], 'unexpected argument "--'),
 ])
 def test_wrong_options_are_wrong_usage(berth, command, args, part):
     result = berth(command, *args)
