@@ -31,12 +31,13 @@ struct sampler_params {
 
 struct sampler_logprob {
     int32_t token;
-    float logprob; /* natural log of the softmax of the raw logits, before any of the above */
+    float logprob; /* natural log of the softmax of the raw logits, before any of the above; never NaN, -inf
+                      for the impossible */
 };
 
 struct sampler_choice {
     int32_t token;
-    float logprob;
+    float logprob; /* 0 when no logprobs are asked for */
     uint32_t n_top;
     struct sampler_logprob top[SAMPLER_MAX_TOP_LOGPROBS]; /* best first; ties by id */
 };
@@ -44,8 +45,11 @@ struct sampler_choice {
 struct sampler;
 
 /* is_eog(arg, id) says which tokens end a generation. Order of steps: bias, penalties, eog mask, then greedy;
- * or top_k, top_p, min_p on the sorted candidates at temperature 1, then temperature, then one Philox draw by
- * (seed, position). */
+ * or top_k, top_p, min_p on the sorted candidates (by logit, ties by id) at temperature 1, then temperature,
+ * then one Philox draw by (seed, position), which walks the candidates best first. A logit that is NaN counts
+ * as minus infinity; when some are plus infinity, those share everything; when none is possible the lowest id
+ * that is no forbidden end is chosen. -EINVAL for parameters that are no numbers, negative where that means
+ * nothing, or a bias outside the vocabulary; -ENOMEM. is_eog is asked here only. */
 int sampler_new(const struct sampler_params *p, uint32_t n_vocab, bool (*is_eog)(const void *arg, int32_t id),
                 const void *arg, struct sampler **ret_sampler);
 void sampler_free(struct sampler *s);

@@ -219,6 +219,11 @@ int textout_add(struct textout *o, int32_t token, const char **ret_text, size_t 
 {
     size_t len;
     const char *bytes = tokenizer_piece(o->tokenizer, token, false, &len);
+    if (o->match.found) {
+        hand_out(o, o->handed, ret_text, ret_len, ret_tokens);
+        *ret_stop = o->match.index;
+        return 1;
+    }
     if (make_text_room(o, len) < 0 || make_token_room(o) < 0)
         return -ENOMEM;
     o->raw += len;
@@ -239,6 +244,10 @@ int textout_add(struct textout *o, int32_t token, const char **ret_text, size_t 
 
 int textout_finish(struct textout *o, const char **ret_text, size_t *ret_len, size_t *ret_tokens)
 {
+    if (o->match.found) {
+        hand_out(o, o->handed, ret_text, ret_len, ret_tokens);
+        return 0;
+    }
     if (make_text_room(o, 1) < 0)
         return -ENOMEM;
     if (o->n_partial) {

@@ -174,7 +174,7 @@ Test(sampler, chooses_as_sorting_everything_in_doubles_does)
     static float logits[20000];
     static struct candidate c[20000];
     uint32_t compared = 0, near_edge = 0;
-    for (uint32_t round = 0; round < 600; round++) {
+    for (uint32_t round = 0; round < 400; round++) {
         struct sampler_bias bias[4];
         struct sampler_choice choice;
         int32_t history[100];
@@ -213,7 +213,7 @@ Test(sampler, ranks_as_sorting_everything_does)
     struct dice d = { 2, 0 };
     static float logits[30000];
     static struct candidate c[30000];
-    for (uint32_t round = 0; round < 150; round++) {
+    for (uint32_t round = 0; round < 100; round++) {
         uint32_t n = 1 + roll(&d, round % 3 ? 30000 : 300), sorted, kind = roll(&d, 4);
         for (uint32_t i = 0; i < n; i++) {
             double x = kind == 0   ? (double)i

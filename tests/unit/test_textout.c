@@ -326,6 +326,10 @@ Test(textout, of_stops_completed_by_one_token_the_one_that_starts_first_wins)
     cr_assert_eq(textout_new(t, stops, lens, 3, &o), 0);
     cr_expect_eq(textout_add(o, 256 + 13, &text, &len, &tokens, &stop), 1, "aXbYc in one token");
     cr_expect(stop == 1 && len == 1 && text[0] == 'a' && tokens == 0);
+    cr_expect_eq(textout_add(o, 'z', &text, &len, &tokens, &stop), 1, "stopped is stopped");
+    cr_expect(stop == 1 && len == 0 && tokens == 0);
+    cr_expect_eq(textout_finish(o, &text, &len, &tokens), 0);
+    cr_expect(len == 0 && tokens == 0);
     textout_free(o);
     cr_assert_eq(textout_new(t, stops, lens, 3, &o), 0);
     textout_add(o, 'X', &text, &len, &tokens, &stop);
