@@ -1,6 +1,6 @@
 /* Cpu attention kernels, written once over the 16 lanes of cpu_math.h and compiled once per instruction set:
- * the including file defines KERNEL_SET (the name of its table) and KERNEL_COLUMNS (vectors of 16 that, times
- * CPU_GROUP_ROWS rows, fit the registers).
+ * the including file defines KERNEL_SET (the name of its table), and KERNEL_ROWS (6, or 2) and KERNEL_COLUMNS
+ * (vectors of 16), whose product of sums fits the registers.
  *
  *   score[key] = sum over d of q[d] k[d][key]     p = 2^(score - m)     acc[d] = sum over keys of p[key]
  * v[key][d]
@@ -55,13 +55,13 @@ struct group {
     float *score, *m, *lanes, *acc;
     float scale[16]; /* of what was summed before this block */
     uint32_t head_dim, padded;
-    uint32_t count[CPU_GROUP_ROWS]; /* keys of the block each row sees: at least 1, ascending */
+    uint32_t count[KERNEL_ROWS]; /* keys of the block each row sees: at least 1, ascending */
 };
 
 CPU_INLINE void scores(const struct group *g, const uint32_t rows, const bool half)
 {
     for (uint32_t c = 0; c < BLOCK / 16; c += KERNEL_COLUMNS) {
-        v16f sum[CPU_GROUP_ROWS][KERNEL_COLUMNS];
+        v16f sum[KERNEL_ROWS][KERNEL_COLUMNS];
         for (uint32_t r = 0; r < rows; r++)
             for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
                 sum[r][i] = v16_zero();
@@ -117,7 +117,7 @@ CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, con
 {
     float *acc = g->acc + first_row * g->padded + column * 16;
     const float *p = g->score + first_row * BLOCK;
-    v16f sum[CPU_GROUP_ROWS][KERNEL_COLUMNS];
+    v16f sum[KERNEL_ROWS][KERNEL_COLUMNS];
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < columns; i++) {
             sum[r][i] = v16_load(acc + r * g->padded + i * 16);
@@ -164,27 +164,43 @@ CPU_INLINE void group_block(struct group *g, const uint32_t rows, const bool hal
         group_block(g, n, half);                                                                             \
         break
 
+#if KERNEL_ROWS == 6
+/* 5 is 3 and 2: one instance less, and hardly ever met. */
+#define GROUP_SIZES(half)                                                                                    \
+    GROUP_ROWS(1, half);                                                                                     \
+    GROUP_ROWS(2, half);                                                                                     \
+    GROUP_ROWS(3, half);                                                                                     \
+    GROUP_ROWS(4, half);                                                                                     \
+    GROUP_ROWS(6, half)
+
+/* Two groups of 4 rather than 6 and 2: few rows leave the multipliers waiting for each other. */
+static uint32_t next_group(uint32_t rows)
+{
+    static const uint8_t size[2 * KERNEL_ROWS] = { 0, 1, 2, 3, 4, 3, 6, 4, 4, 6, 6, 6 };
+    return rows < 2 * KERNEL_ROWS ? size[rows] : KERNEL_ROWS;
+}
+
 static void group_half(struct group *g, uint32_t rows)
 {
     switch (rows) {
-        GROUP_ROWS(1, true);
-        GROUP_ROWS(2, true);
-        GROUP_ROWS(3, true);
-        GROUP_ROWS(4, true);
-        GROUP_ROWS(5, true);
-        GROUP_ROWS(6, true);
+        GROUP_SIZES(true);
     }
 }
+#else
+#define GROUP_SIZES(half)                                                                                    \
+    GROUP_ROWS(1, half);                                                                                     \
+    GROUP_ROWS(2, half)
+
+static uint32_t next_group(uint32_t rows)
+{
+    return min_u32(rows, 2);
+}
+#endif
 
 static void group_float(struct group *g, uint32_t rows)
 {
     switch (rows) {
-        GROUP_ROWS(1, false);
-        GROUP_ROWS(2, false);
-        GROUP_ROWS(3, false);
-        GROUP_ROWS(4, false);
-        GROUP_ROWS(5, false);
-        GROUP_ROWS(6, false);
+        GROUP_SIZES(false);
     }
 }
 
@@ -194,14 +210,6 @@ static void to_float(const uint16_t *from, float *to, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i += 16)
         v16_store(to + i, v16_load_f16(from + i));
-}
-
-/* Two groups of 4 rather than 6 and 2: few rows leave the multipliers waiting for each other. */
-static uint32_t next_group(uint32_t rows)
-{
-    if (rows <= CPU_GROUP_ROWS)
-        return rows;
-    return rows < 2 * CPU_GROUP_ROWS ? (rows + 1) / 2 : CPU_GROUP_ROWS;
 }
 
 /* All rows that see something of the block at `start`. */
@@ -214,7 +222,8 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
     struct group g = {
         .k = at, .v = at + kv->k_bytes, .score = t->score, .head_dim = head_dim, .padded = kv->padded
     };
-    if (half && t->rows - first > CPU_GROUP_ROWS) {
+    /* Few rows convert what they load as they go, where that is one instruction. */
+    if (half && (KERNEL_ROWS != CPU_GROUP_ROWS || t->rows - first > CPU_GROUP_ROWS)) {
         to_float(g.k, t->k, head_dim * BLOCK);
         to_float(g.v, t->v, kv->padded * BLOCK);
         g.k = t->k;
@@ -229,10 +238,13 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
         g.m = sums->m + r;
         g.lanes = t->lanes + (size_t)r * 16;
         g.acc = sums->acc + (size_t)r * kv->padded;
-        if (half)
+#if KERNEL_ROWS == 6
+        if (half) {
             group_half(&g, n);
-        else
-            group_float(&g, n);
+            continue;
+        }
+#endif
+        group_float(&g, n);
     }
 }
 
