@@ -48,7 +48,7 @@ static int find_pair(struct jrt *rt, const struct jdict *d, const struct jval *k
 
 int jdict_set(struct jrt *rt, struct jdict *d, const struct jval *k, const struct jval *v)
 {
-    size_t i;
+    size_t i = 0;
     if (!hashable(k))
         return jfail(rt, "a %s cannot be the key of a dict", jtype_name(k));
     int r = find_pair(rt, d, k, &i);
@@ -98,7 +98,7 @@ int jdict_get(struct jrt *rt, const struct jval *dict, const struct jval *k, str
         *ret = jfrom_json(v);
         return 1;
     }
-    size_t i;
+    size_t i = 0;
     int r = hashable(k) ? find_pair(rt, dict->dict, k, &i) : 0;
     if (r == 1)
         *ret = dict->dict->pairs[i].v;

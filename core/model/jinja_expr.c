@@ -231,7 +231,7 @@ static int parse_cond(struct jparser *p, struct jnode **ret)
     const struct jname *unknown = p->unknown;
     int r = parse_or(p, ret);
     while (r >= 0 && jtok_name(&p->cur, "if")) {
-        struct jnode *test, *other = NULL, *n;
+        struct jnode *test, *other = NULL, *n = NULL;
         uint32_t line = p->cur.line;
         r = jparse_advance(p);
         if (r >= 0)
@@ -282,7 +282,7 @@ static int parse_sign(struct jparser *p, struct jnode **ret)
 
 static int parse_call(struct jparser *p, struct jnode **n)
 {
-    struct jnode *call;
+    struct jnode *call = NULL;
     int r = make(p, JN_CALL, p->cur.line, *n, NULL, &call);
     if (r >= 0)
         r = jparse_call_args(p, &call->args);
@@ -350,7 +350,7 @@ int jparse_filter_chain(struct jparser *p, struct jnode *on, bool first_is_name,
         if (!first_is_name && (r = jparse_advance(p)) < 0)
             return r;
         first_is_name = false;
-        struct jnode *n;
+        struct jnode *n = NULL;
         size_t pos = p->cur.pos;
         r = make(p, JN_FILTER, p->cur.line, on, NULL, &n);
         if (r >= 0)
@@ -403,7 +403,7 @@ static int parse_test(struct jparser *p, struct jnode **ret)
 {
     uint32_t line = p->cur.line;
     bool negated = false;
-    struct jnode *n;
+    struct jnode *n = NULL;
     int r = jparse_advance(p);
     if (r >= 0 && jtok_name(&p->cur, "not")) {
         negated = true;
@@ -466,7 +466,7 @@ static int parse_attribute(struct jparser *p, struct jnode **n)
     int r = jparse_advance(p);
     if (r < 0)
         return r;
-    struct jnode *get, *key;
+    struct jnode *get = NULL, *key = NULL;
     if (p->cur.type == JT_NAME) {
         r = make(p, JN_ATTR, line, *n, NULL, &get);
         if (r < 0)
@@ -492,7 +492,7 @@ static int parse_attribute(struct jparser *p, struct jnode **n)
 static int parse_subscript_part(struct jparser *p, struct jnode **ret)
 {
     struct jlist parts = { 0 };
-    struct jnode *part = NULL, *n;
+    struct jnode *part = NULL, *n = NULL;
     uint32_t line = p->cur.line;
     int r = 0;
     if (!jtok_op(&p->cur, ':')) {
@@ -520,7 +520,7 @@ static int parse_subscript_part(struct jparser *p, struct jnode **ret)
 static int parse_subscript(struct jparser *p, struct jnode **n)
 {
     struct jlist l = { 0 };
-    struct jnode *part, *get;
+    struct jnode *part, *get = NULL;
     uint32_t line = p->cur.line;
     int r = jparse_advance(p);
     while (r >= 0 && !jtok_op(&p->cur, ']')) {

@@ -184,7 +184,7 @@ static int next_value(struct jrt *rt, struct percent_args *a, struct jval *ret)
 
 static int star_or_number(struct jrt *rt, struct reader *in, struct percent_args *a, int64_t *ret)
 {
-    struct jval v;
+    struct jval v = { .type = J_NONE };
     if (in->p == in->end || *in->p != '*')
         return read_number(rt, in, ret);
     in->p++;
