@@ -24,6 +24,7 @@ enum cpu_isa {
 };
 
 struct cpu_pool;
+struct cpu_chunk;
 
 struct cpu_memory {
     void *at;
@@ -38,6 +39,7 @@ struct ops_dev {
     struct cpu_pool *pool;
     struct cpu_memory *scratch; /* one per thread */
     struct cpu_memory shared;
+    struct cpu_chunk *filling; /* where the next weight goes */
     int error; /* the first failure since the last sync */
     char error_text[160];
     char describe[64];
@@ -94,8 +96,14 @@ static inline void *cpu_scratch(const struct ops_dev *d, uint32_t thread)
 void *cpu_shared(struct ops_dev *d, size_t bytes);
 /* Records the first failure for sync(). */
 void cpu_fail(struct ops_dev *d, int error, const char *what);
-/* For what outlives an operation (weights): zeroed, freed with free(). NULL when there is none. */
+/* For what outlives an operation: zeroed, freed with free(). NULL when there is none. */
 void *cpu_alloc_aligned(size_t bytes);
+
+/* ---- weights' memory (cpu_arena.c): zeroed, 64-byte aligned, NULL when there is none ---- */
+
+void *cpu_arena_take(struct ops_dev *d, size_t bytes, struct cpu_chunk **ret_chunk);
+/* One holder less: a weight that goes, or the device. */
+void cpu_chunk_drop(struct cpu_chunk *c);
 
 /* ---- the table's functions ---- */
 

@@ -102,6 +102,7 @@ static void cpu_close(struct ops_dev *d)
         free(d->scratch[i].at);
     free(d->scratch);
     free(d->shared.at);
+    cpu_chunk_drop(d->filling);
     free(d);
 }
 

@@ -29,7 +29,8 @@ struct ops_weight {
     size_t scales;       /* where they start in a panel */
     size_t scale_bytes;  /* of a block */
     size_t panel_bytes;  /* a multiple of 64 */
-    unsigned char *data; /* 64-byte aligned */
+    unsigned char *data; /* 64-byte aligned, in chunk */
+    struct cpu_chunk *chunk;
 };
 
 static inline bool cpu_weight_is_quantized(const struct ops_weight *w)

@@ -124,7 +124,7 @@ int cpu_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_wei
         w->cols = (uint32_t)t->cols;
         layout(w, info);
         if (w->panel_bytes <= SIZE_MAX / w->panels)
-            w->data = cpu_alloc_aligned(w->panels * w->panel_bytes);
+            w->data = cpu_arena_take(d, w->panels * w->panel_bytes, &w->chunk);
     }
     if (!w || !w->data) {
         snprintf(err, errlen, "no memory for %llu x %llu weights of type %s", (unsigned long long)t->rows,
@@ -144,7 +144,7 @@ int cpu_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_wei
 void cpu_weight_free(struct ops_weight *w)
 {
     if (w)
-        free(w->data);
+        cpu_chunk_drop(w->chunk);
     free(w);
 }
 
