@@ -17,7 +17,7 @@ struct engine;
 struct session;
 
 struct engine_options {
-    const char *isa;  /* "auto", "avx512", "avx2", "portable", "ref" */
+    const char *isa;  /* "auto", "amx", "avx512", "avx2", "portable", "ref" */
     uint32_t threads; /* >= 1 */
     bool f32_activations;
     bool kv_f32;         /* KV in f32 instead of f16 */
