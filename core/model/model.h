@@ -1,7 +1,7 @@
-/* Model: what a model file says about its network: hyperparameters and the tensors of each layer, checked for presence,
- * shape and a type this build reads. The architectures are rows of one table (model_arch.c).
- * Pure data; borrowed from the gguf file, which must stay open while tensors are read.
- * Must not know: how anything is computed, threads, files. Tests: tests/unit/test_model.c */
+/* Model: what a model file says about its network: hyperparameters and the tensors of each layer, checked for
+ * presence, shape and a type this build reads. The architectures are rows of one table (model_arch.c). Pure
+ * data; borrowed from the gguf file, which must stay open while tensors are read. Must not know: how anything
+ * is computed, threads, files. Tests: tests/unit/test_model.c */
 #pragma once
 #include "model/gguf.h"
 
@@ -27,14 +27,14 @@ struct model {
     uint32_t rope_dims;     /* rotated dimensions of a head, even, <= head_dim */
     enum model_rope rope;
     float rope_base, rms_eps;
-    uint64_t n_params; /* weights in all tensors */
-    const struct gguf_tensor *token_embd;  /* [n_vocab rows of n_embd] */
-    const struct gguf_tensor *output;      /* equal to token_embd when tied */
+    uint64_t n_params;                    /* weights in all tensors */
+    const struct gguf_tensor *token_embd; /* [n_vocab rows of n_embd] */
+    const struct gguf_tensor *output;     /* equal to token_embd when tied */
     const struct gguf_tensor *output_norm;
     struct model_layer *layers; /* n_layers */
 };
 
-/* Reads and checks. Fails with -EINVAL (malformed, or shapes that do not fit), -ENOTSUP (an architecture or tensor type
- * this build does not run, named, with what it reads) or -ENOMEM. The caller owns *ret_model. */
+/* Reads and checks. Fails with -EINVAL (malformed, or shapes that do not fit), -ENOTSUP (an architecture or
+ * tensor type this build does not run, named, with what it reads) or -ENOMEM. The caller owns *ret_model. */
 int model_read(const struct gguf *f, struct model **ret_model, char *err, size_t errlen);
 void model_free(struct model *m);
