@@ -46,7 +46,7 @@ void api_on_ready(struct http_request *r, void *arg)
                              : stuck     ? "stuck"
                                          : "ready",
                              "doing", st->doing, "running", (int)st->running, "waiting", (int)st->waiting,
-                             "seconds_since_step", (double)idle_ns / 1e9);
+                             "seconds_since_step", (double)(idle_ns / NS_PER_MS) / 1e3);
     if (a->draining || stuck)
         http_reply_header(r, "Retry-After", "5");
     api_reply_json(r, a->draining || stuck ? 503 : 200, json);
@@ -55,15 +55,16 @@ void api_on_ready(struct http_request *r, void *arg)
 
 void api_on_models(struct http_request *r, void *arg)
 {
-    const struct api_options *o = &((const struct api *)arg)->o;
+    const struct api *a = arg;
+    const struct api_options *o = &a->o;
     json_t *meta =
         json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:I, s:I}", "architecture", o->model_arch, "vocab_type",
                   tokenizer_kind(o->tokenizer), "n_vocab", (json_int_t)tokenizer_n_vocab(o->tokenizer),
                   "n_ctx", (int)o->context, "n_ctx_train", (int)o->context_train, "n_embd", (int)o->n_embd,
                   "n_params", (json_int_t)o->model_params, "size", (json_int_t)o->model_bytes);
     json_t *model = json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", o->model_name, "object", "model",
-                              "created", (json_int_t)(clock_wall_ns() / NS_PER_S), "owned_by", "berth",
-                              "max_model_len", (int)o->context, "meta", meta);
+                              "created", (json_int_t)a->started_s, "owned_by", "berth", "max_model_len",
+                              (int)o->context, "meta", meta);
     api_reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
 }
 

@@ -78,6 +78,7 @@ int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t
         return -ENOMEM;
     }
     a->o = *o;
+    a->started_s = clock_wall_ns() / NS_PER_S;
     a->longest_piece = longest_piece(o->tokenizer);
     snprintf(a->fingerprint, sizeof a->fingerprint, "berth-%s", BERTH_VERSION);
     json_object_seed(0); /* before several threads could want it */

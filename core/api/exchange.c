@@ -156,8 +156,6 @@ static void stream_open(struct exchange *ex)
 {
     if (http_stream_begun(ex->http))
         return;
-    http_reply_header(ex->http, "Cache-Control", "no-cache");
-    http_reply_header(ex->http, "X-Accel-Buffering", "no");
     http_stream_begin(ex->http, 200, "text/event-stream");
 }
 
@@ -271,7 +269,7 @@ static void take_worker_result(struct exchange *ex)
 /* Nothing more can come: answers what is still unanswered, and goes. */
 static void finish(struct exchange *ex)
 {
-    if (!ex->answered && ex->n_submitted == ex->n_choices && ex->n_finished == ex->n_submitted) {
+    if (!ex->answered && ex->n_choices && ex->n_submitted == ex->n_choices) {
         if (ex->request.stream) {
             ex->answered = true;
             ex->endpoint->stream_end(ex, &ex->out);
@@ -358,16 +356,6 @@ void exchange_abort(struct exchange *ex, const char *reason)
     cancel_jobs(ex);
 }
 
-static bool body_is_json(struct http_request *r)
-{
-    const char *type = http_header(r, "Content-Type"), *encoding = http_header(r, "Content-Encoding");
-    if (encoding && strcasecmp(encoding, "identity") != 0)
-        return false;
-    /* curl calls any body a form unless told otherwise, so that one is let pass; the parser decides. */
-    return !type || strcasestr(type, "json") || strncasecmp(type, "text/plain", 10) == 0 ||
-           strncasecmp(type, "application/x-www-form-urlencoded", 33) == 0;
-}
-
 static struct exchange *exchange_new(struct api *a, const struct endpoint *endpoint, struct http_request *r)
 {
     struct exchange *ex = calloc(1, sizeof *ex);
@@ -403,9 +391,10 @@ void exchange_begin(struct http_request *r, void *route_arg)
         refuse(r, 503, "server_error", "the server is shutting down");
         return;
     }
-    if (!body_is_json(r)) {
+    const char *encoding = http_header(r, "Content-Encoding");
+    if (encoding && strcasecmp(encoding, "identity") != 0) {
         refuse(r, 415, "invalid_request_error",
-               "the body must be JSON (Content-Type: application/json), not encoded");
+               "Content-Encoding: a body must be sent as it is, not compressed");
         return;
     }
     struct exchange *ex = exchange_new(a, route->endpoint, r);

@@ -136,12 +136,20 @@ static json_t *token_json(const struct tokenizer *t, int32_t id)
     return json_stringn(piece, len);
 }
 
+/* A float as people wrote it: 0.7, not 0.69999998807907104. */
+static json_t *short_real(float v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", (double)v);
+    return json_real(strtod(text, NULL));
+}
+
 static json_t *sampling_json(const struct sampler_params *p)
 {
-    return json_pack("{s:f, s:i, s:f, s:f, s:f, s:f, s:f}", "temperature", (double)p->temperature, "top_k",
-                     (int)p->top_k, "top_p", (double)p->top_p, "min_p", (double)p->min_p, "repeat_penalty",
-                     (double)p->repeat_penalty, "presence_penalty", (double)p->presence_penalty,
-                     "frequency_penalty", (double)p->frequency_penalty);
+    return json_pack("{s:o, s:i, s:o, s:o, s:o, s:o, s:o}", "temperature", short_real(p->temperature),
+                     "top_k", (int)p->top_k, "top_p", short_real(p->top_p), "min_p", short_real(p->min_p),
+                     "repeat_penalty", short_real(p->repeat_penalty), "presence_penalty",
+                     short_real(p->presence_penalty), "frequency_penalty", short_real(p->frequency_penalty));
 }
 
 void api_on_props(struct http_request *r, void *arg)

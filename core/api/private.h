@@ -153,6 +153,7 @@ struct api {
     bool draining;
     struct exchange *exchanges;
     uint32_t n_exchanges;
+    uint64_t started_s; /* wall clock */
     char fingerprint[64];
 };
 
