@@ -1,0 +1,129 @@
+/* Snapshot builder: see snapshot.h. */
+#include "slots/snapshot.h"
+#include "slots/slots_impl.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIZE_LIMIT 4096u
+
+struct snapshot {
+    uint32_t history_size, group_size;
+    char *slots; /* [n_slots + 1] of history_size, main last */
+    char *groups;
+    struct policy_snapshot *view; /* larger when the policy's is */
+};
+
+static uint32_t larger(uint32_t ours, uint32_t theirs)
+{
+    uint32_t n = theirs > ours ? theirs : ours;
+    return (n + 7) & ~7u; /* every element aligned */
+}
+
+int snapshot_new(const struct slots *s, const struct snapshot_sizes *sizes, struct snapshot **ret_snapshot)
+{
+    struct snapshot_sizes want = sizes ? *sizes : (struct snapshot_sizes){ 0 };
+    if (want.snapshot > SIZE_LIMIT || want.history > SIZE_LIMIT || want.group > SIZE_LIMIT)
+        return -EINVAL;
+    struct snapshot *b = calloc(1, sizeof *b);
+    if (!b)
+        return -ENOMEM;
+    uint32_t view_size = larger(sizeof *b->view, want.snapshot);
+    uint32_t n_groups = s->o.n_slots / s->o.group_slots;
+    b->history_size = larger(sizeof(struct policy_history), want.history);
+    b->group_size = larger(sizeof(struct policy_group), want.group);
+    b->slots = calloc(s->n, b->history_size);
+    b->groups = calloc(n_groups, b->group_size);
+    b->view = calloc(1, view_size);
+    if (!b->slots || !b->groups || !b->view) {
+        snapshot_free(b);
+        return -ENOMEM;
+    }
+    *b->view = (struct policy_snapshot){
+        .size = view_size,
+        .slots = (const struct policy_history *)b->slots,
+        .n_slots = s->o.n_slots,
+        .slot_stride = b->history_size,
+        .main_history = (const struct policy_history *)(b->slots + (size_t)s->o.n_slots * b->history_size),
+        .groups = (const struct policy_group *)b->groups,
+        .n_groups = n_groups,
+        .group_stride = b->group_size,
+    };
+    *ret_snapshot = b;
+    return 0;
+}
+
+void snapshot_free(struct snapshot *b)
+{
+    if (!b)
+        return;
+    free(b->slots);
+    free(b->groups);
+    free(b->view);
+    free(b);
+}
+
+/* The longest prefix of history i that another one, still there, holds too. */
+static uint32_t kept_elsewhere(const struct slots *s, uint32_t i)
+{
+    const uint32_t *row = slots_shared_row(s, i);
+    uint32_t most = 0;
+    for (uint32_t j = 0; j < s->n; j++)
+        if (row[j] > most && j != i && s->h[j].reliable)
+            most = row[j];
+    return most;
+}
+
+static void fill_history(struct policy_history *r, const struct slots *s, uint32_t i,
+                         const struct snapshot_input *in)
+{
+    const struct slots_history *h = &s->h[i];
+    bool is_main = i == s->o.n_slots;
+    *r = (struct policy_history){
+        .id = is_main ? 0 : i,
+        .group = is_main ? 0 : i / s->o.group_slots,
+        .flags = (h->busy ? POLICY_BUSY : 0) | (h->excluded ? POLICY_EXCLUDED : 0) |
+                 (h->held ? POLICY_HELD : 0) | (h->reliable ? POLICY_RELIABLE : 0),
+        .tokens = h->n,
+        .turn_tokens = h->turn_tokens,
+        .shared_prompt = in->shared_prompt ? in->shared_prompt[i] : 0,
+        .last_use_ns = h->busy ? in->now_ns : h->label.last_use_ns,
+        .turns = h->label.turns,
+        .stop_reason = h->label.stop_reason,
+        .prompt_tokens = h->label.prompt_tokens,
+        .request_flags = h->label.request_flags,
+        .client_key = h->label.client_key,
+        .session_key = h->label.session_key,
+        .parent_key = h->label.parent_key,
+        .line_key = h->label.line_key,
+        .recompute_ns = in->rate && h->n ? prompt_rate_ns(in->rate, kept_elsewhere(s, i), h->n) : 0,
+        .bytes = in->bytes ? in->bytes[i] : 0,
+        .tier = POLICY_TIER_POOL,
+    };
+}
+
+const struct policy_snapshot *snapshot_build(struct snapshot *b, const struct slots *s,
+                                             const struct snapshot_input *in)
+{
+    struct policy_snapshot *v = b->view;
+    for (uint32_t g = 0; g < v->n_groups; g++)
+        *(struct policy_group *)(b->groups + (size_t)g * b->group_size) =
+            (struct policy_group){ .id = g, .slots = s->o.group_slots };
+    for (uint32_t i = 0; i < s->n; i++) {
+        fill_history((struct policy_history *)(b->slots + (size_t)i * b->history_size), s, i, in);
+        if (i < s->o.n_slots && (s->h[i].busy || s->h[i].excluded)) {
+            uint32_t g = i / s->o.group_slots;
+            ((struct policy_group *)(b->groups + (size_t)g * b->group_size))->busy_rows++;
+        }
+    }
+    v->flags = in->padding_safe ? POLICY_PADDING_SAFE : 0;
+    v->now_ns = in->now_ns;
+    v->shared = s->shared;
+    v->shared_stride = s->n * (uint32_t)sizeof *s->shared;
+    v->returns = in->returns;
+    v->n_returns = in->returns ? in->n_returns : 0;
+    v->returns_stride = in->returns ? in->returns_stride : 0;
+    v->prompt_tokens_per_s = in->rate ? prompt_rate_measured(in->rate) : 0;
+    v->seed = in->seed;
+    return v;
+}
