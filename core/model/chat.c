@@ -3,7 +3,8 @@
  * tokens, files, clocks. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
 #include "model/chat.h"
 
-#include "model/jinja.h"
+#include "model/jinja_parse.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Access to values: dicts, attributes, items, slices and iteration, as jinja2's sandbox grants them.
  * Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <errno.h>
 #include <string.h>
@@ -25,8 +25,12 @@ int jdict_new(struct jrt *rt, size_t cap, struct jdict **ret)
     return 0;
 }
 
-static bool hashable(const struct jval *k)
+bool jhashable(const struct jval *k)
 {
+    if (k->type == J_TUPLE && k->len > 0 && k->len <= 8)
+        for (size_t i = 0; i < k->len; i++)
+            if (!jhashable(&k->items[i]))
+                return false;
     return k->type != J_LIST && k->type != J_JLIST && k->type != J_DICT && k->type != J_JDICT;
 }
 
@@ -49,7 +53,7 @@ static int find_pair(struct jrt *rt, const struct jdict *d, const struct jval *k
 int jdict_set(struct jrt *rt, struct jdict *d, const struct jval *k, const struct jval *v)
 {
     size_t i = 0;
-    if (!hashable(k))
+    if (!jhashable(k))
         return jfail(rt, "a %s cannot be the key of a dict", jtype_name(k));
     int r = find_pair(rt, d, k, &i);
     if (r < 0)
@@ -99,7 +103,7 @@ int jdict_get(struct jrt *rt, const struct jval *dict, const struct jval *k, str
         return 1;
     }
     size_t i = 0;
-    int r = hashable(k) ? find_pair(rt, dict->dict, k, &i) : 0;
+    int r = jhashable(k) ? find_pair(rt, dict->dict, k, &i) : 0;
     if (r == 1)
         *ret = dict->dict->pairs[i].v;
     return r;
@@ -213,7 +217,7 @@ static int subscript(struct jrt *rt, const struct jval *v, const struct jval *ke
         return char_at(rt, v, key->i, ret);
     if ((!jis_seq(v) && v->type != J_RANGE) || !place_index(key->i, v->len, &at))
         return 0;
-    *ret = v->type == J_RANGE ? jint(v->range->start + v->range->step * (int64_t)at) : jseq_get(v, at);
+    *ret = jseq_get(v, at);
     return 1;
 }
 
@@ -433,28 +437,29 @@ int jiter_next(struct jrt *rt, struct jiter *it, struct jval *ret)
     case J_LIST:
     case J_TUPLE:
     case J_JLIST:
-        if (it->pos >= v->len)
-            return 0;
-        *ret = jseq_get(v, it->pos++);
-        return 1;
     case J_RANGE:
         if (it->pos >= v->len)
             return 0;
-        *ret = jint(v->range->start + v->range->step * (int64_t)it->pos++);
+        *ret = jseq_get(v, it->pos++);
         return 1;
     case J_STR:
         if (it->pos >= v->len)
             return 0;
         size_t n = jstr_offset(v->s + it->pos, v->len - it->pos, 1);
         *ret = jsub(v, it->pos, it->pos + n);
+        ret->flags &= (uint8_t)~JF_MARKUP;
         it->pos += n;
         return 1;
     case J_GEN:
         return jgen_next(rt, v->gen, ret);
     case J_UNDEF:
         return 0;
-    default:
+    case J_DICT:
+    case J_JDICT:
+    case J_VIEW:
         return next_pair(rt, it, ret);
+    default:
+        return jfail(rt, "'%s' object is not iterable", jtype_name(v));
     }
 }
 

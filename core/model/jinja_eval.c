@@ -2,7 +2,7 @@
  * Owner: one render. Every node costs a step and a level of depth while it runs; results go to *ret, which is
  * none of the operands. Must not know: HTTP, tokens. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py
  */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * made to point at it; rt->escapes counts such events, and where none happened the arena goes back to where
  * it was. Owner: one render. Must not know: HTTP, tokens. Tests: tests/unit/test_chat.c,
  * tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 
@@ -389,8 +389,9 @@ static int run_loop(struct jrt *rt, const struct jnode *n, struct jloop *l, bool
     struct jval item, loop = { .type = J_LOOP, .loop = l };
     int r = jscope_enter(rt, n->scope, rt->frame, &f);
     while (r >= 0 && (r = jloop_next(rt, l, &item)) == 1) {
-        *ran = true;
         r = iterate(rt, n, f, &item, &loop);
+        /* jinja2 runs the `else` unless a round came to its end: break and continue do not */
+        *ran |= r == JFLOW_NORMAL;
         rt->line = n->line;
         if (r == JFLOW_BREAK)
             return 0;

@@ -1,7 +1,7 @@
 /* Filters on text, numbers and single values, and how filters are found and get their arguments. Filters on
  * lists are in jinja_filters_seq.c. Owner: one render. Must not know: the tree. Tests:
  * tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <ctype.h>
 #include <errno.h>
@@ -256,8 +256,6 @@ static int f_truncate(struct jrt *rt, const struct jval *in, const struct jcall 
     bool have[JARGS_MAX];
     int64_t length = 255, leeway = 5;
     int r = jbind(rt, args, "truncate", "length killwords end leeway", 0, a, have);
-    if (r >= 0)
-        r = jwant_str(rt, "truncate", in);
     if (r >= 0 && have[0])
         r = jwant_int(rt, "truncate", &a[0], &length);
     if (r >= 0 && have[2]) {
@@ -271,9 +269,13 @@ static int f_truncate(struct jrt *rt, const struct jval *in, const struct jcall 
     int64_t tail = (int64_t)jstr_count(end.s, end.len);
     if (length < tail || leeway < 0)
         return jfail(rt, "truncate wants a length of at least %lld and no negative leeway", (long long)tail);
+    int64_t have_n = jlen(in); /* what is short enough passes, text or not */
     *ret = *in;
-    if ((int64_t)jstr_count(in->s, in->len) - leeway <= length)
+    if (have_n >= 0 && have_n - leeway <= length)
         return 0;
+    r = jwant_str(rt, "truncate", in);
+    if (r < 0)
+        return r;
     part = jsub(in, 0, jstr_offset(in->s, in->len, (size_t)(length - tail)));
     const char *space = jtruth(&a[1]) ? NULL : jstr_find(part.s, part.len, " ", 1, true);
     parts[0] = space ? jsub(&part, 0, (size_t)(space - part.s)) : part;

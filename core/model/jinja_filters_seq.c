@@ -1,6 +1,6 @@
 /* Filters on lists and dicts. Those that are generators in jinja2 are generators here (jinja_gen.c).
  * Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 
@@ -85,12 +85,50 @@ static int f_join(struct jrt *rt, const struct jval *in, const struct jcall *arg
     return r < 0 ? r : jstr_join(rt, &sep, &items, false, ret);
 }
 
+/* ---- generators that make their list when the first element is asked for */
+
+static int copy_args(struct jrt *rt, const struct jcall *args, uint32_t skip, struct jcall *ret)
+{
+    struct jval *v = jalloc(rt, args->npos + 2u * args->nkw, sizeof *v);
+    if (!v)
+        return jnomem(rt);
+    *ret = (struct jcall){ .npos = args->npos > skip ? args->npos - skip : 0, .nkw = args->nkw };
+    for (uint32_t i = 0; i < ret->npos; i++)
+        v[i] = args->pos[skip + i];
+    ret->pos = v;
+    ret->kwnames = v + ret->npos;
+    ret->kw = v + ret->npos + args->nkw;
+    for (uint32_t i = 0; i < args->nkw; i++) {
+        v[ret->npos + i] = args->kwnames[i];
+        v[ret->npos + args->nkw + i] = args->kw[i];
+    }
+    return 0;
+}
+
+static int later(struct jrt *rt, const struct jval *in, const struct jcall *args, jfilter_fn *fn,
+                 struct jval *ret)
+{
+    struct jgen *g = jalloc(rt, 1, sizeof *g);
+    if (!g)
+        return jnomem(rt);
+    *g = (struct jgen){ .kind = JG_LATER, .later = fn, .attr = *in };
+    *ret = (struct jval){ .type = J_GEN, .gen = g };
+    return copy_args(rt, args, 0, &g->args);
+}
+
+static int items_of_no_dict(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+{
+    (void)args;
+    (void)ret;
+    return jfail(rt, "items wants a dict, not %s", jtype_name(in));
+}
+
 static int f_items(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
 {
     if (args->npos + args->nkw > 0)
         return jfail(rt, "items takes no arguments");
     if (!jis_dict(in) && in->type != J_UNDEF)
-        return jfail(rt, "items wants a dict, not %s", jtype_name(in));
+        return later(rt, in, args, items_of_no_dict, ret);
     struct jgen *g = jalloc(rt, 1, sizeof *g);
     if (!g)
         return jnomem(rt);
@@ -347,7 +385,7 @@ static int f_sum(struct jrt *rt, const struct jval *in, const struct jcall *args
 
 /* ---- cutting lists into lists */
 
-static int f_batch(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+static int make_batch(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
 {
     struct jval a[JARGS_MAX], *rows;
     bool have[JARGS_MAX];
@@ -380,10 +418,18 @@ static int f_batch(struct jrt *rt, const struct jval *in, const struct jcall *ar
         }
         out++;
     }
-    return jgen_items(rt, rows, out, ret);
+    return list_of(rows, out, ret);
 }
 
-static int f_slice(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+static int f_batch(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+{
+    struct jval a[JARGS_MAX];
+    bool have[JARGS_MAX];
+    int r = jbind(rt, args, "batch", "linecount fill_with", 1, a, have);
+    return r < 0 ? r : later(rt, in, args, make_batch, ret);
+}
+
+static int make_slice(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
 {
     struct jval a[JARGS_MAX], *columns;
     bool have[JARGS_MAX];
@@ -415,10 +461,18 @@ static int f_slice(struct jrt *rt, const struct jval *in, const struct jcall *ar
         at += len;
         columns[i] = (struct jval){ .type = J_LIST, .items = column, .len = len + filled };
     }
-    return jgen_items(rt, columns, k, ret);
+    return list_of(columns, k, ret);
 }
 
-static int f_unique(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+static int f_slice(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+{
+    struct jval a[JARGS_MAX];
+    bool have[JARGS_MAX];
+    int r = jbind(rt, args, "slice", "slices fill_with", 1, a, have);
+    return r < 0 ? r : later(rt, in, args, make_slice, ret);
+}
+
+static int make_unique(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
 {
     struct jval a[JARGS_MAX], item, key, *kept, none = jnone();
     bool have[JARGS_MAX];
@@ -446,7 +500,15 @@ static int f_unique(struct jrt *rt, const struct jval *in, const struct jcall *a
         if (r >= 0 && seen->n > before)
             kept[out++] = item;
     }
-    return r < 0 ? r : jgen_items(rt, kept, out, ret);
+    return r < 0 ? r : list_of(kept, out, ret);
+}
+
+static int f_unique(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
+{
+    struct jval a[JARGS_MAX];
+    bool have[JARGS_MAX];
+    int r = jbind(rt, args, "unique", "case_sensitive attribute", 0, a, have);
+    return r < 0 ? r : later(rt, in, args, make_unique, ret);
 }
 
 static int f_reverse(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
@@ -471,24 +533,6 @@ static int f_reverse(struct jrt *rt, const struct jval *in, const struct jcall *
 }
 
 /* ---- map, select and their relatives */
-
-static int copy_args(struct jrt *rt, const struct jcall *args, uint32_t skip, struct jcall *ret)
-{
-    struct jval *v = jalloc(rt, args->npos + 2u * args->nkw, sizeof *v);
-    if (!v)
-        return jnomem(rt);
-    *ret = (struct jcall){ .npos = args->npos > skip ? args->npos - skip : 0, .nkw = args->nkw };
-    for (uint32_t i = 0; i < ret->npos; i++)
-        v[i] = args->pos[skip + i];
-    ret->pos = v;
-    ret->kwnames = v + ret->npos;
-    ret->kw = v + ret->npos + args->nkw;
-    for (uint32_t i = 0; i < args->nkw; i++) {
-        v[ret->npos + i] = args->kwnames[i];
-        v[ret->npos + args->nkw + i] = args->kw[i];
-    }
-    return 0;
-}
 
 static bool keyword(const struct jcall *args, const char *name, struct jval *ret)
 {
@@ -527,8 +571,9 @@ static int f_map(struct jrt *rt, const struct jval *in, const struct jcall *args
             return jfail(rt, "there is no filter '%.*s'", (int)(name.len < 60 ? name.len : 60), name.s);
         r = copy_args(rt, args, 1, &g->args);
     }
-    if (r >= 0)
-        r = jiter_init(rt, &g->it, &source);
+    /* what cannot be iterated over fails when the first element is asked for */
+    if (r >= 0 && jiter_init(rt, &g->it, &source) < 0)
+        g->it = (struct jiter){ .src = source };
     *ret = (struct jval){ .type = J_GEN, .gen = g };
     return r;
 }
@@ -557,8 +602,9 @@ static int select_items(struct jrt *rt, const struct jval *in, const struct jcal
             return jfail(rt, "there is no test '%.*s'", (int)(name->len < 60 ? name->len : 60), name->s);
         r = copy_args(rt, args, off + 1, &g->args);
     }
-    if (r >= 0)
-        r = jiter_init(rt, &g->it, &source);
+    /* what cannot be iterated over fails when the first element is asked for */
+    if (r >= 0 && jiter_init(rt, &g->it, &source) < 0)
+        g->it = (struct jiter){ .src = source };
     *ret = (struct jval){ .type = J_GEN, .gen = g };
     return r;
 }

@@ -1,6 +1,6 @@
 /* Formatting: Python's "..." % values and "...".format(values).
  * Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <ctype.h>
 #include <errno.h>
@@ -328,7 +328,10 @@ int jformat_percent(struct jrt *rt, const struct jval *fmt, const struct jval *a
         if (r >= 0 && mark)
             r = percent_place(rt, &in, &a, fmt->flags & JF_MARKUP);
     }
-    if (r >= 0 && a.used < a.n && !a.mapping && args->type != J_LIST && args->type != J_JLIST)
+    /* Python takes whatever has [ ] for a dict here, and dicts may go unused */
+    bool indexed = a.mapping || args->type == J_LIST || args->type == J_JLIST || args->type == J_RANGE ||
+                   args->type == J_UNDEF;
+    if (r >= 0 && a.used < a.n && !indexed)
         return jfail(rt, "more values than the format has places");
     if (r >= 0)
         r = jcapture(rt, start, ret);

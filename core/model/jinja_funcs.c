@@ -1,7 +1,7 @@
 /* Global functions: jinja2's range, dict and namespace, and what Hugging Face adds to them.
  * Owner: one render. Must not know: the tree; reads no clock, the time is rt->now_s.
  * Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Generators: what map, select, reject, items, a loop's condition and others return. Each element is worked
  * out when it is asked for, once, as in Python. Owner: one render. Must not know: who reads them. Tests:
  * tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 
@@ -56,8 +56,23 @@ static int passes(struct jrt *rt, struct jgen *g, const struct jval *item)
     return r < 0 ? r : (r != 0) != g->reject;
 }
 
+/* What the variables of a loop hold, as the loop is handed it. */
+static int repack(struct jrt *rt, const struct jnode *target, const struct jframe *frame, struct jval *ret)
+{
+    if (target->kind == JN_NAME) {
+        *ret = frame->slots[target->slot];
+        return 0;
+    }
+    struct jval *items = jalloc(rt, target->nkids, sizeof *items);
+    int r = items ? 0 : jnomem(rt);
+    for (uint32_t i = 0; r >= 0 && i < target->nkids; i++)
+        r = repack(rt, target->kids[i], frame, &items[i]);
+    *ret = (struct jval){ .type = J_TUPLE, .items = items, .len = target->nkids };
+    return r;
+}
+
 /* The condition of a loop: its variables are set, then it is evaluated. */
-static int holds(struct jrt *rt, struct jgen *g, const struct jval *item)
+static int holds(struct jrt *rt, struct jgen *g, struct jval *item)
 {
     struct jframe *frame = rt->frame;
     struct jval v;
@@ -66,7 +81,23 @@ static int holds(struct jrt *rt, struct jgen *g, const struct jval *item)
     if (r >= 0)
         r = jeval(rt, g->loop->test, &v);
     rt->frame = frame;
-    return r < 0 ? r : jtruth(&v);
+    if (r < 0 || !jtruth(&v))
+        return r < 0 ? r : 0;
+    r = repack(rt, g->loop->a, g->frame, item);
+    return r < 0 ? r : 1;
+}
+
+static int start_later(struct jrt *rt, struct jgen *g)
+{
+    struct jval list;
+    int r = g->later(rt, &g->attr, &g->args, &list);
+    if (r >= 0)
+        r = jiter_init(rt, &g->it, &list);
+    g->kind = JG_SELECT;
+    g->index = JGEN_ALL;
+    g->by_attr = false;
+    rt->escapes++;
+    return r;
 }
 
 int jgen_next(struct jrt *rt, struct jgen *g, struct jval *ret)
@@ -75,7 +106,9 @@ int jgen_next(struct jrt *rt, struct jgen *g, struct jval *ret)
     int r = jenter(rt);
     if (r < 0)
         return r;
-    while ((r = jiter_next(rt, &g->it, &item)) == 1) {
+    if (g->kind == JG_LATER)
+        r = start_later(rt, g);
+    while (r >= 0 && (r = jiter_next(rt, &g->it, &item)) == 1) {
         if (g->kind == JG_MAP) {
             r = jfilter_apply(rt, g->index, &item, &g->args, ret);
             r = r < 0 ? r : 1;

@@ -1,6 +1,6 @@
 /* Values as JSON: |tojson as Hugging Face defines it, which is Python's json.dumps().
  * Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <errno.h>
 #include <math.h>

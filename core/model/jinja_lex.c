@@ -1,7 +1,8 @@
 /* Lexer of chat templates: text, tags and what whitespace control leaves of the text between them, as jinja2
  * cuts it with trim_blocks and lstrip_blocks. Owner: one parse. Must not know: the grammar, values. Tests:
  * tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_calls.h"
+#include "model/jinja_parse.h"
 #include "util/utf8.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The `loop` variable: where a loop stands. Looking ahead (last, nextitem, length) reads the source early, as
  * in jinja2. Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c,
  * tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 

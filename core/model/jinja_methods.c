@@ -1,6 +1,6 @@
 /* Methods of text, dicts and lists that templates may call: Python's, without those that change something.
  * Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <ctype.h>
 #include <errno.h>
@@ -447,6 +447,8 @@ METHOD(m_get)
     if (args->nkw > 0)
         return jfail(rt, "get() takes no keyword arguments");
     int r = jbind(rt, args, "get()", "key default", 1, a, have);
+    if (r >= 0 && !jhashable(&a[0]))
+        return jfail(rt, "a %s cannot be the key of a dict", jtype_name(&a[0]));
     if (r >= 0)
         r = jdict_get(rt, self, &a[0], ret);
     if (r == 0)
@@ -520,7 +522,7 @@ METHOD(m_seq_index)
     return r < 0 ? r : jfail(rt, "index() did not find the value");
 }
 
-enum { OF_STR = 1, OF_DICT = 2, OF_LIST = 4, OF_TUPLE = 8 };
+enum { OF_STR = 1, OF_DICT = 2, OF_LIST = 4, OF_TUPLE = 8, OF_RANGE = 16 };
 
 static const struct {
     const char *name;
@@ -569,17 +571,19 @@ static const struct {
     { "values", m_values, OF_DICT },
     { "items", m_items, OF_DICT },
     { "copy", m_copy, OF_DICT | OF_LIST },
-    { "count", m_seq_count, OF_LIST | OF_TUPLE },
-    { "index", m_seq_index, OF_LIST | OF_TUPLE },
+    { "count", m_seq_count, OF_LIST | OF_TUPLE | OF_RANGE },
+    { "index", m_seq_index, OF_LIST | OF_TUPLE | OF_RANGE },
 };
 
 bool jmethod_find(const struct jval *v, const char *name, size_t len, uint16_t *ret_which)
 {
-    unsigned of = v->type == J_STR     ? OF_STR
-                  : jis_dict(v)        ? OF_DICT
-                  : v->type == J_TUPLE ? OF_TUPLE
-                  : jis_seq(v)         ? OF_LIST
-                                       : 0;
+    unsigned of = jis_seq(v) ? OF_LIST : jis_dict(v) ? OF_DICT : 0;
+    if (v->type == J_STR)
+        of = OF_STR;
+    else if (v->type == J_TUPLE)
+        of = OF_TUPLE;
+    else if (v->type == J_RANGE)
+        of = OF_RANGE;
     for (uint16_t i = 0; of && i < sizeof methods / sizeof methods[0]; i++) {
         if (methods[i].of & of && methods[i].name[0] == (len ? name[0] : 0) &&
             strlen(methods[i].name) == len && memcmp(methods[i].name, name, len) == 0) {

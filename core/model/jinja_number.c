@@ -1,7 +1,7 @@
 /* Arithmetic as Python's: floor division, the sign of %, exact integers (of 64 bits: more is an error), and
  * what +, * and % mean for text and lists. Pure but for memory. Must not know: the tree. Tests:
  * tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>

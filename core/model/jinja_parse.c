@@ -1,7 +1,8 @@
 /* Parser of chat templates, statements: from tokens to the tree. Expressions are in jinja_expr.c.
  * Owner: one parse. Must not know: values, rendering. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py
  */
-#include "model/jinja.h"
+#include "model/jinja_parse.h"
+#include "model/jinja_calls.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

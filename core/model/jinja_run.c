@@ -1,6 +1,6 @@
 /* Bounds and errors of one render: steps, depth, memory, text, and how a failure is worded.
  * Owner: one render. Must not know: what is evaluated. Tests: tests/unit/test_chat.c */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * that is only read is the nearest scope's that has it, or else global: one of the caller's variables or a
  * function. So a `set` inside a loop is gone after the loop, and namespace() exists. Owner: one parse. Must
  * not know: values. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_parse.h"
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Text in code points: Python's string methods that filters and methods share.
  * Owner: one render. Must not know: the tree. Text is valid UTF-8; what it is cut from is shared, not copied.
  * Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include "util/utf8.h"
 #include <errno.h>
 #include <string.h>
@@ -96,12 +96,6 @@ const char *jstr_find(const char *s, size_t len, const char *what, size_t wlen, 
 
 /* ---- case */
 
-static bool cased(uint32_t cp)
-{
-    uint32_t a[3], b[3];
-    return jcase_upper(cp, a) > 1 || jcase_lower(cp, b) > 1 || a[0] != cp || b[0] != cp;
-}
-
 /* Greek sigma at the end of a word has a small letter of its own. */
 static bool final_sigma(const struct jval *s, size_t at, size_t n)
 {
@@ -110,7 +104,7 @@ static bool final_sigma(const struct jval *s, size_t at, size_t n)
         char_before(s->s, at, &before);
     if (at + n < s->len)
         utf8_decode(s->s + at + n, s->len - at - n, &after);
-    return cased(before) && !cased(after);
+    return jcase_cased(before) && !jcase_cased(after);
 }
 
 static bool starts_word(uint32_t cp)
@@ -121,7 +115,7 @@ static bool starts_word(uint32_t cp)
 
 static enum jcase char_case(enum jcase how, uint32_t cp, bool first)
 {
-    uint32_t low[3];
+    uint32_t low[3], up[3], title[3];
     switch (how) {
     case JCASE_CAPITALIZE:
     case JCASE_PYTITLE:
@@ -130,9 +124,28 @@ static enum jcase char_case(enum jcase how, uint32_t cp, bool first)
         return first ? JCASE_UPPER : JCASE_LOWER;
     case JCASE_SWAP:
         jcase_lower(cp, low);
+        jcase_title(cp, title);
+        if (low[0] != cp && title[0] == cp)
+            return jcase_upper(cp, up) == 1 && up[0] == cp ? JCASE_LOWER
+                                                           : JCASE_NONE; /* a title case letter stays */
         return low[0] != cp ? JCASE_LOWER : JCASE_UPPER;
     default:
         return how;
+    }
+}
+
+static unsigned map_case(enum jcase how, uint32_t cp, uint32_t to[3])
+{
+    switch (how) {
+    case JCASE_UPPER:
+        return jcase_upper(cp, to);
+    case JCASE_TITLE:
+        return jcase_title(cp, to);
+    case JCASE_LOWER:
+        return jcase_lower(cp, to);
+    default:
+        to[0] = cp;
+        return 1;
     }
 }
 
@@ -147,16 +160,14 @@ int jstr_case(struct jrt *rt, const struct jval *s, enum jcase how, struct jval 
         uint32_t cp = 0, to[3] = { 0 };
         unsigned n = utf8_decode(s->s + i, s->len - i, &cp);
         enum jcase c = char_case(how, cp, first);
-        unsigned k = c == JCASE_UPPER   ? jcase_upper(cp, to)
-                     : c == JCASE_TITLE ? jcase_title(cp, to)
-                                        : jcase_lower(cp, to);
+        unsigned k = map_case(c, cp, to);
         if (c == JCASE_LOWER && cp == 0x3a3 && final_sigma(s, i, n))
             to[0] = 0x3c2;
         for (unsigned j = 0; j < k; j++) {
             char bytes[4];
             buf_append(&rt->out, bytes, utf8_encode(to[j], bytes));
         }
-        first = how == JCASE_TITLE ? starts_word(cp) : how == JCASE_PYTITLE && !cased(cp);
+        first = how == JCASE_TITLE ? starts_word(cp) : how == JCASE_PYTITLE && !jcase_cased(cp);
         i += n ? n : 1;
     }
     r = jout_check(rt);
@@ -276,10 +287,8 @@ static int split_blank(struct jrt *rt, const struct jval *s, int64_t max, struct
                 break;
             end += n ? n : 1;
         }
-        if (max == 0) {
-            rest = jstr_strip(&rest, NULL, JS_RIGHT);
+        if (max == 0)
             end = rest.len;
-        }
         r = push(rt, p, jsub(&rest, 0, end));
         struct jval tail = jsub(&rest, end, rest.len);
         rest = jstr_strip(&tail, NULL, JS_LEFT);
@@ -301,10 +310,8 @@ static int split_blank_right(struct jrt *rt, const struct jval *s, int64_t max, 
                 break;
             from = at;
         }
-        if (max == 0) {
-            rest = jstr_strip(&rest, NULL, JS_LEFT);
+        if (max == 0)
             from = 0;
-        }
         r = push(rt, p, jsub(&rest, from, rest.len));
         struct jval head = jsub(&rest, 0, from);
         rest = jstr_strip(&head, NULL, JS_RIGHT);

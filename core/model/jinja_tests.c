@@ -1,6 +1,6 @@
 /* Tests: what may stand behind `is`, and in select and reject.
  * Owner: one render. Must not know: the tree. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Values of the chat renderer: Python's types, truth, equality and order.
  * Owner: one render. Must not know: the tree. Values never change once made (namespaces and loops do), so
  * they are shared freely. Tests: tests/unit/test_chat.c, tests/e2e/test_render.py */
-#include "model/jinja.h"
+#include "model/jinja_run.h"
 #include <errno.h>
 #include <string.h>
 
@@ -167,6 +167,8 @@ bool jtruth(const struct jval *v)
 
 struct jval jseq_get(const struct jval *v, size_t i)
 {
+    if (v->type == J_RANGE)
+        return jint(v->range->start + v->range->step * (int64_t)i);
     if (v->type == J_JLIST)
         return jfrom_json(json_array_get(v->json, v->off + i));
     return v->items[i];
@@ -342,15 +344,18 @@ int jcontains(struct jrt *rt, const struct jval *seq, const struct jval *item)
         return r < 0 ? r : jstr_find(seq->s, seq->len, item->s, item->len, false) != NULL;
     case J_DICT:
     case J_JDICT:
-        return jdict_get(rt, seq, item, &got);
+        break;
     case J_VIEW:
-        if (seq->aux == JV_KEYS) {
-            struct jval d = *seq;
-            d.type = seq->flags & JF_JSON ? J_JDICT : J_DICT;
-            return jdict_get(rt, &d, item, &got);
-        }
+        if (seq->aux == JV_KEYS)
+            break;
         return scan(rt, seq, item);
     default:
         return scan(rt, seq, item);
     }
+    if (!jhashable(item))
+        return jfail(rt, "a %s cannot be the key of a dict", jtype_name(item));
+    struct jval d = *seq;
+    if (seq->type == J_VIEW)
+        d.type = seq->flags & JF_JSON ? J_JDICT : J_DICT;
+    return jdict_get(rt, &d, item, &got);
 }

@@ -1,6 +1,8 @@
 """The reference for the chat renderer: Python's jinja2, set up the way Hugging Face's transformers sets it up, and a
 batch driver for ours. Used by test_render.py and test_render_random.py."""
+import copy
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -11,6 +13,7 @@ import jinja2.ext
 import jinja2.nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 NOW = 1760000000  # 2025-10-09 08:53:20 UTC
 
 
@@ -51,10 +54,15 @@ def environment():
     return env
 
 
+@functools.lru_cache(maxsize=64)
+def _compiled(env, template):
+    return env.from_string(template)
+
+
 def reference(env, template, variables):
     """("text", result) or ("error", what was raised)."""
     try:
-        text = env.from_string(template).render(**variables)
+        text = _compiled(env, template).render(**copy.deepcopy(variables))
         text.encode("utf-8")
         return "text", text
     except jinja2.exceptions.TemplateError as e:
@@ -65,9 +73,8 @@ def reference(env, template, variables):
 
 
 def driver():
-    build = os.environ.get("BERTH_BUILD")
-    assert build, "BERTH_BUILD must name the build directory"
-    path = pathlib.Path(build) / "tests" / "render_cases"
+    berth = pathlib.Path(os.environ.get("BERTH_BIN", ROOT / "build" / "berth"))
+    path = pathlib.Path(os.environ.get("BERTH_BUILD", berth.parent)) / "tests" / "render_cases"
     assert path.exists(), f"{path} is not built"
     return path
 
@@ -77,7 +84,7 @@ def render_all(cases):
     lines = "".join(json.dumps({"template": t, "vars": v, "now": NOW}) + "\n" for t, v in cases)
     done = subprocess.run([str(driver())], input=lines.encode(), stdout=subprocess.PIPE, timeout=300, check=True)
     out = []
-    for line in done.stdout.decode().splitlines():
+    for line in done.stdout.decode().removesuffix("\n").split("\n"):
         answer = json.loads(line)
         out.append(("text", answer["text"]) if "text" in answer else ("error", answer["error"]))
     assert len(out) == len(cases)
