@@ -268,6 +268,66 @@ Test(engine, float_activations_agree_with_the_reference)
     }
 }
 
+/* A header may say anything that model_read lets through; the devices must compute it. */
+Test(engine, odd_shapes_agree_with_the_reference)
+{
+    static const char *const isas[] = { "portable", "avx2", "avx512", "amx" };
+    static const struct tiny_shape shapes[] = {
+        { .layers = 1,
+          .embd = 23,
+          .heads = 3,
+          .kv_heads = 1,
+          .head_dim = 2,
+          .ff = 37,
+          .vocab = 5,
+          .seed = 1 },
+        { .layers = 2, .embd = 18, .heads = 3, .kv_heads = 3, .head_dim = 6, .ff = 1, .vocab = 2, .seed = 2 },
+        { .layers = 1,
+          .embd = 40,
+          .heads = 5,
+          .kv_heads = 5,
+          .head_dim = 10,
+          .ff = 33,
+          .vocab = 71,
+          .type = 1,
+          .seed = 3 },
+        { .layers = 1,
+          .embd = 160,
+          .heads = 4,
+          .kv_heads = 1,
+          .head_dim = 80,
+          .ff = 64,
+          .vocab = 33,
+          .type = 3,
+          .seed = 4 },
+        { .layers = 1,
+          .embd = 32,
+          .heads = 7,
+          .kv_heads = 7,
+          .head_dim = 256,
+          .ff = 32,
+          .vocab = 16,
+          .type = 8,
+          .seed = 5 },
+    };
+    for (size_t t = 0; t < sizeof shapes / sizeof *shapes; t++) {
+        struct engine_options o = rig_options;
+        o.f32_activations = o.kv_f32 = true;
+        o.isa = "ref";
+        float *wanted = logits_of(&shapes[t], &o);
+        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
+            o.isa = isas[i];
+            if (!possible(&o))
+                continue;
+            float *logits = logits_of(&shapes[t], &o);
+            double d = deviation(logits, wanted, (size_t)SWEEP * shapes[t].vocab);
+            cr_expect_lt(d, 2e-3, "%s, heads of %u: %g", isas[i], shapes[t].head_dim, d);
+            free(logits);
+        }
+        free(wanted);
+    }
+}
+
 Test(engine, a_forked_prefix_gives_the_bits_of_a_cold_read)
 {
     static const uint32_t cuts[] = { 1, 63, 64, 65, 100, 128, 199 };
