@@ -1,6 +1,6 @@
 /* Jsonx: what jansson leaves open: a parse with a bound on depth and errors that say where, typed getters
  * whose errors name the field, and the nearest known name for a misspelt one. Any thread. Tests:
- * tests/unit/test_util.c */
+ * tests/unit/test_jsonx.c */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -8,14 +8,13 @@
 #include <stdint.h>
 
 /* Parses one JSON text of `len` bytes. Duplicate keys are errors when `reject_duplicates`. Nesting deeper
- * than max_depth is refused before a tree is built. Integers outside int64 come back as reals. *ret_value is
- * a new reference. Returns 0, -EINVAL with err set ("line 3 column 7: ..."), or -ENOMEM. */
+ * than max_depth is refused before a tree is built; so are integers outside int64. *ret_value is a new
+ * reference. Returns 0, -EINVAL with err set ("line 3 column 7: ..."), or -ENOMEM. */
 int jsonx_parse(const char *text, size_t len, unsigned max_depth, bool reject_duplicates, json_t **ret_value,
                 char *err, size_t errlen);
 
 /* The same with duplicates rejected, and tells the line of every key: `seen` is called once per key, after
- * its value was read and just before it is added to `object`; `key` is valid during the call. Objects keep
- * their address. */
+ * the keys of its value; `object` is the one in the tree, `key` is valid during the call. */
 int jsonx_parse_lines(const char *text, size_t len, unsigned max_depth,
                       void (*seen)(void *arg, const json_t *object, const char *key, unsigned line),
                       void *arg, json_t **ret_value, char *err, size_t errlen);
