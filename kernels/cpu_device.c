@@ -74,8 +74,7 @@ static int choose_isa(const char *name, enum cpu_isa *ret_isa, char *err, size_t
 {
     enum cpu_isa best = best_isa();
     if (!name || !strcmp(name, "auto")) {
-        /* Tiles are for those who ask for them by name. */
-        *ret_isa = best > CPU_AVX512 ? CPU_AVX512 : best;
+        *ret_isa = best;
         return 0;
     }
     for (enum cpu_isa i = CPU_PORTABLE; i <= CPU_AMX; i++) {
