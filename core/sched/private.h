@@ -65,6 +65,7 @@ struct sched {
     struct engine_row *rows;
     struct job **row_jobs;
     double tokens_per_ms; /* measured speed of prompt reading; 0 until known */
+    double decode_ms;     /* measured time of a window of streams alone; 0 until known */
     struct {
         uint64_t step, started, completed, cancelled, failed, prompt_tokens, cached_tokens, generated_tokens;
     } count;

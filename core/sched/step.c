@@ -12,7 +12,7 @@
 
 #define ALONE_MS 250.0
 #define FIRST_CHUNK 64u /* before any speed was measured */
-#define LEAST_CHUNK 8u
+#define LEAST_CHUNK 32u /* however slow the machine is: prompts must come to their end */
 
 static uint32_t left_to_feed(const struct sched *s, const struct job *j)
 {
@@ -103,14 +103,29 @@ static int reserve_histories(struct sched *s, uint32_t n_rows)
     return 0;
 }
 
+static double smooth(double old, double now)
+{
+    return old > 0 ? 0.5 * old + 0.5 * now : now;
+}
+
 /* How fast prompts are read, smoothed over a few windows: attention grows with the position, so it changes
- * slowly. */
+ * slowly. What the streams of a shared window took is not the prompt's doing: counted in, a slow decode would
+ * shrink the chunks, and the chunks' fixed cost would then shrink them further. */
 static void measure(struct sched *s, uint32_t chunk, uint64_t ns)
 {
-    if (chunk < LEAST_CHUNK || !ns)
+    double ms = (double)ns / (double)NS_PER_MS;
+    bool streams = s->rows[0].n == 1; /* they come first */
+    if (!chunk) {
+        s->decode_ms = smooth(s->decode_ms, ms);
         return;
-    double rate = (double)chunk / ((double)ns / (double)NS_PER_MS);
-    s->tokens_per_ms = s->tokens_per_ms > 0 ? 0.5 * s->tokens_per_ms + 0.5 * rate : rate;
+    }
+    if (chunk < LEAST_CHUNK && s->tokens_per_ms > 0)
+        return;
+    double own = streams ? ms - s->decode_ms : ms;
+    if (own < ms / 4)
+        own = ms / 4;
+    if (own > 0)
+        s->tokens_per_ms = smooth(s->tokens_per_ms, chunk / own);
 }
 
 static void take_results(struct sched *s, uint32_t n_rows)

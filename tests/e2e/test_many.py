@@ -3,11 +3,15 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from apikit import events, get, idle, metrics, post, user
+import pytest
+import requests
+
+from apikit import events, idle, metrics, post, user
 
 WORDS = "the tide comes in and the tide goes out while the keeper of the light writes down every ship "
 
 
+@pytest.mark.timeout(400)
 def test_health_answers_while_64_streams_run_and_a_long_prompt_is_read(real_server, time_scale):
     server = real_server
     n_words = 7000 * len(WORDS.split()) // len(post(server, "/tokenize", {"content": WORDS}).json()["tokens"])
@@ -17,14 +21,14 @@ def test_health_answers_while_64_streams_run_and_a_long_prompt_is_read(real_serv
     def read_long():
         reading.set()
         begin = time.monotonic()
-        reply = post(server, "/v1/completions", {"prompt": long, "max_tokens": 1, "temperature": 0}, timeout=110 * time_scale)
+        reply = post(server, "/v1/completions", {"prompt": long, "max_tokens": 1, "temperature": 0}, timeout=300 * time_scale)
         assert reply.status_code == 200, reply.text
         return reply.json()["usage"]["prompt_tokens"], time.monotonic() - begin
 
     def run_stream(i):
         reading.wait()
         with post(server, "/v1/chat/completions", {"messages": user(f"Count from {i}"), "max_tokens": 20, "ignore_eos": True,
-                                                   "stream": True}, stream=True, timeout=110 * time_scale) as reply:
+                                                   "stream": True}, stream=True, timeout=300 * time_scale) as reply:
             last, n = None, 0
             for kind, value in events(reply):
                 now = time.monotonic()
@@ -38,10 +42,12 @@ def test_health_answers_while_64_streams_run_and_a_long_prompt_is_read(real_serv
     with ThreadPoolExecutor(65) as pool:
         prompt = pool.submit(read_long)
         streams = [pool.submit(run_stream, i) for i in range(64)]
+        session = requests.Session()
         while not (prompt.done() and all(s.done() for s in streams)):
             begin = time.monotonic()
-            assert get(server, "/health").status_code == 200
+            assert session.get(server.url + "/health", timeout=60).status_code == 200
             times.append(time.monotonic() - begin)
+            time.sleep(0.005)  # the measuring must not be the load
         n_tokens, seconds = prompt.result()
         assert all(s.result() > 2 for s in streams)
     times.sort()
