@@ -65,7 +65,7 @@ def test_errors_of_a_file_name_key_file_and_line(berth, tmp_path):
         ('{"engine": {"rows": 2,\n"rows": 3}}', r'.*c\.json line 2 column \d+: duplicate object key near'),
         ('{"engine": {"rows":\n"two"}}', r'engine\.rows: "two" where 1\.\.256 requests is allowed \(.*c\.json line 1\)'),
         ('{"queue":\n\n{"max": 0}}', r"queue\.max: 0 where 1\.\.65536 requests is allowed \(.*c\.json line 3\)"),
-        ('{"queue": {"max": 1}', r".*c\.json line 1 column 21: the text ends where"),
+        ('{"queue": {"max": 1}', r".*c\.json line 1 column \d+: .*end of file"),
     ]
     for text, pattern in cases:
         result = berth("check", "--config", write(tmp_path / "c.json", text))
