@@ -5,8 +5,8 @@
 #include <string.h>
 
 #define USUAL 16384.0   /* position at which attention costs as much as everything else */
-#define PULL 512.0      /* tokens that the usual slope weighs */
-#define MEMORY 262144.0 /* tokens after which a chunk counts 1/e */
+#define PULL 16.0       /* tokens that the usual slope weighs */
+#define MEMORY 131072.0 /* tokens after which a chunk counts 1/e */
 #define LATELY 4096.0   /* the same for the measured rate */
 #define LEAST_CHUNK 8u
 #define DEFAULT_NS 1e6
