@@ -14,7 +14,10 @@ ARROWS = {
     "core/config": set(),
     "core/model": set(),
     "core/engine": {"core/model", "kernels"},
-    "core/sched": {"core/engine", "core/model"},
+    "core/abi": set(),
+    "core/slots": {"core/abi"},
+    "core/policy": {"core/abi", "core/slots"},
+    "core/sched": {"core/engine", "core/model", "core/slots", "core/policy", "core/abi"},
     "core/http": set(),
     "core/api": {"core/http", "core/model", "core/sched"},
     "core": {"core/config", "core/sched", "core/http", "core/api", "core/engine", "core/model"},
@@ -97,6 +100,8 @@ def test_files_and_headers_keep_their_length(root):
         # Code that is compiled once per instruction set, or into one test program, is a body and not an interface.
         if path.suffix == ".h" and name.startswith(("kernels/cpu_", "tests/")):
             limit = 400
+        if name.startswith("core/abi/"):
+            limit = 500  # these are documents: thread tags, lifetimes and bounds of every word
         if re.search(r"_data\.(c|h)$", path.name):  # tables written by a tool
             continue
         if lines > limit:

@@ -1,5 +1,4 @@
 /* Tests of core/util/jsonx.h. */
-#include "util/clock.h"
 #include "util/jsonx.h"
 
 #include <criterion/criterion.h>
@@ -7,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static char err[256];
 
@@ -88,7 +88,7 @@ Test(jsonx, hostile_texts_are_handled_at_once)
 {
     size_t cap = 20u << 20, n = 0;
     char *text = malloc(cap);
-    uint64_t start = clock_now_ns();
+    clock_t start = clock(); /* processor time: other processes must not make this fail */
     json_t *value;
 
     memset(text, ' ', 10u << 20);
@@ -104,7 +104,7 @@ Test(jsonx, hostile_texts_are_handled_at_once)
     json_decref(value);
     memset(text, '9', 1u << 20);
     cr_expect_eq(jsonx_parse(text, 1u << 20, 128, false, &value, err, sizeof err), -EINVAL);
-    cr_expect_lt(clock_now_ns() - start, 3 * NS_PER_S, "about 0.1 s on an idle machine");
+    cr_expect_lt(clock() - start, 3 * CLOCKS_PER_SEC, "about 0.2 s, and 1 s under AddressSanitizer");
     free(text);
 }
 
