@@ -52,11 +52,20 @@ CPU_INLINE uint32_t min_u32(uint32_t a, uint32_t b)
 struct group {
     const float *q; /* [rows][head_dim] */
     const void *k, *v;
+    const void *next; /* where K of the block after this one lies, or anything */
     float *score, *m, *lanes, *acc;
     float scale[16]; /* of what was summed before this block */
     uint32_t head_dim, padded;
     uint32_t count[KERNEL_ROWS]; /* keys of the block each row sees: at least 1, ascending */
 };
+
+/* With few rows memory is what is waited for, and it is asked in time: V while the scores are made, the next
+ * block's K while the values are added. 128 bytes: 64 halves. */
+CPU_INLINE void fetch_line(const void *p, uint32_t i)
+{
+    __builtin_prefetch((const char *)p + (size_t)i * 128);
+    __builtin_prefetch((const char *)p + (size_t)i * 128 + 64);
+}
 
 CPU_INLINE void scores(const struct group *g, const uint32_t rows, const bool half)
 {
@@ -66,6 +75,8 @@ CPU_INLINE void scores(const struct group *g, const uint32_t rows, const bool ha
             for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
                 sum[r][i] = v16_zero();
         for (uint32_t d = 0; d < g->head_dim; d++) {
+            if (half && c == 0)
+                fetch_line(g->v, d);
             v16f k[KERNEL_COLUMNS];
             for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
                 k[i] = load_kv(g->k, (size_t)d * BLOCK + (c + i) * 16, half);
@@ -125,6 +136,8 @@ CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, con
                 sum[r][i] = v16_mul(sum[r][i], v16_set1(g->scale[first_row + r]));
         }
     for (uint32_t j = from; j < to; j++) {
+        if (half && scaled && column == 0)
+            fetch_line(g->next, j);
         v16f v[KERNEL_COLUMNS];
         for (uint32_t i = 0; i < columns; i++)
             v[i] = load_kv(g->v, (size_t)j * g->padded + (column + i) * 16, half);
@@ -223,6 +236,8 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
         .k = at, .v = at + kv->k_bytes, .score = t->score, .head_dim = head_dim, .padded = kv->padded
     };
     /* Few rows convert what they load as they go, where that is one instruction. */
+    const uint32_t after = start / BLOCK + 1;
+    g.next = after * BLOCK <= t->pos ? cpu_kv_head(kv, t->blocks[after], t->layer, t->head) : at;
     if (half && (KERNEL_ROWS != CPU_GROUP_ROWS || t->rows - first > CPU_GROUP_ROWS)) {
         to_float(g.k, t->k, head_dim * BLOCK);
         to_float(g.v, t->v, kv->padded * BLOCK);
@@ -266,20 +281,30 @@ static void attention_split(const struct cpu_tile *t, uint32_t split, uint32_t f
 
 /* ---- folding ---- */
 
+static void fold_row(float *to, const float *from, float to_scale, float from_scale, uint32_t padded)
+{
+    v16f a = v16_set1(to_scale), b = v16_set1(from_scale);
+    for (uint32_t i = 0; i < padded; i += 16)
+        v16_store(to + i, v16_add(v16_mul(v16_load(to + i), a), v16_mul(v16_load(from + i), b)));
+}
+
 static void attention_fold(const struct cpu_sums *total, const struct cpu_sums *split, uint32_t first,
                            uint32_t rows, uint32_t padded)
 {
-    for (uint32_t r = first; r < rows; r++) {
-        float a = total->m[r], b = split->m[r], m = a > b ? a : b;
-        float scale[16] = { a - m, b - m };
-        v16_store(scale, exp2_16(v16_load(scale)));
-        total->m[r] = m;
-        total->l[r] = total->l[r] * scale[0] + split->l[r] * scale[1];
-        float *to = total->acc + (size_t)r * padded;
-        const float *from = split->acc + (size_t)r * padded;
-        v16f sa = v16_set1(scale[0]), sb = v16_set1(scale[1]);
-        for (uint32_t i = 0; i < padded; i += 16)
-            v16_store(to + i, v16_add(v16_mul(v16_load(to + i), sa), v16_mul(v16_load(from + i), sb)));
+    for (uint32_t r = first, n; r < rows; r += n) {
+        n = min_u32(rows - r, 16);
+        v16f a = v16_load_n(total->m + r, n), b = v16_load_n(split->m + r, n), m = v16_max(a, b);
+        v16f a_scale = exp2_16(v16_sub(a, m)), b_scale = exp2_16(v16_sub(b, m));
+        v16f l = v16_add(v16_mul(v16_load_n(total->l + r, n), a_scale),
+                         v16_mul(v16_load_n(split->l + r, n), b_scale));
+        v16_store_n(total->m + r, m, n);
+        v16_store_n(total->l + r, l, n);
+        float to_scale[16], from_scale[16];
+        v16_store(to_scale, a_scale);
+        v16_store(from_scale, b_scale);
+        for (uint32_t i = 0; i < n; i++)
+            fold_row(total->acc + (size_t)(r + i) * padded, split->acc + (size_t)(r + i) * padded,
+                     to_scale[i], from_scale[i], padded);
     }
 }
 
