@@ -27,22 +27,18 @@ struct results {
     size_t n;
 };
 
-struct spread {
-    double median, min, max;
-};
-
 static int order_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-static struct spread spread_of(const double *samples, size_t n)
+struct bench_spread bench_spread_of(const double *samples, size_t n)
 {
     double sorted[BENCH_MAX_ROUNDS];
     memcpy(sorted, samples, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, order_doubles);
-    return (struct spread){ (sorted[(n - 1) / 2] + sorted[n / 2]) / 2, sorted[0], sorted[n - 1] };
+    return (struct bench_spread){ (sorted[(n - 1) / 2] + sorted[n / 2]) / 2, sorted[0], sorted[n - 1] };
 }
 
 static double pick(struct bench_speed s, bool decode)
@@ -63,12 +59,12 @@ static void fill_series(const struct results *r, enum series which, bool decode,
 static void print_row(const struct results *r, const char *name, enum series which, bool decode)
 {
     double samples[BENCH_MAX_ROUNDS];
-    struct spread s;
+    struct bench_spread s;
 
     fill_series(r, which, decode, samples);
     if (isnan(samples[0]))
         return;
-    s = spread_of(samples, r->n);
+    s = bench_spread_of(samples, r->n);
     if (which == RATIO)
         printf("%-16s %9.2f times  (%.2f .. %.2f, pair by pair)\n", name, s.median, s.min, s.max);
     else
@@ -98,23 +94,23 @@ static void print_text(const struct bench *b, const struct bench_settings *s, co
     print_row(r, "decode ratio", RATIO, true);
 }
 
+json_t *bench_series_json(const double *samples, size_t n)
+{
+    struct bench_spread s = bench_spread_of(samples, n);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_real(samples[i]));
+    return json_pack("{s:f, s:f, s:f, s:o}", "median", s.median, "min", s.min, "max", s.max, "samples", list);
+}
+
 static void put_series(json_t *object, const char *name, const struct results *r, enum series which,
                        bool decode)
 {
-    double samples[BENCH_MAX_ROUNDS];
-    struct spread s;
-    json_t *list;
+    double samples[BENCH_MAX_ROUNDS] = { NAN };
 
     fill_series(r, which, decode, samples);
-    if (isnan(samples[0]))
-        return;
-    s = spread_of(samples, r->n);
-    list = json_array();
-    for (size_t i = 0; i < r->n; i++)
-        json_array_append_new(list, json_real(samples[i]));
-    json_object_set_new(
-        object, name,
-        json_pack("{s:f, s:f, s:f, s:o}", "median", s.median, "min", s.min, "max", s.max, "samples", list));
+    if (!isnan(samples[0]))
+        json_object_set_new(object, name, bench_series_json(samples, r->n));
 }
 
 static int print_json(const struct bench *b, const struct bench_settings *s, const struct results *r,
@@ -195,9 +191,8 @@ out:
     return code;
 }
 
-/* A number option, or its default when it was not given. Returns -1 or the exit code. */
-static int take_number(const char *name, const char *text, int64_t min, int64_t max, uint32_t otherwise,
-                       uint32_t *ret)
+int bench_number(const char *name, const char *text, int64_t min, int64_t max, uint32_t otherwise,
+                 uint32_t *ret)
 {
     int64_t v = otherwise;
     int code = text ? cmd_args_int(name, text, min, max, &v) : -1;
@@ -207,15 +202,15 @@ static int take_number(const char *name, const char *text, int64_t min, int64_t 
 
 static int take_numbers(const struct request *q, struct bench_settings *s)
 {
-    int code = take_number("--prompt", q->prompt, 0, 1 << 20, 512, &s->prompt);
+    int code = bench_number("--prompt", q->prompt, 0, 1 << 20, 512, &s->prompt);
     if (code < 0)
-        code = take_number("--generate", q->generate, 0, 1 << 20, 128, &s->generate);
+        code = bench_number("--generate", q->generate, 0, 1 << 20, 128, &s->generate);
     if (code < 0)
-        code = take_number("--streams", q->streams, 1, 256, 1, &s->streams);
+        code = bench_number("--streams", q->streams, 1, 256, 1, &s->streams);
     if (code < 0)
-        code = take_number("--depth", q->depth, 0, 1 << 20, 0, &s->depth);
+        code = bench_number("--depth", q->depth, 0, 1 << 20, 0, &s->depth);
     if (code < 0)
-        code = take_number("--rounds", q->rounds, 1, BENCH_MAX_ROUNDS, 5, &s->rounds);
+        code = bench_number("--rounds", q->rounds, 1, BENCH_MAX_ROUNDS, 5, &s->rounds);
     if (code < 0 && s->prompt == 0 && s->generate == 0) {
         cmd_error("--prompt 0 and --generate 0 leave nothing to measure");
         code = EXIT_USAGE;
@@ -292,7 +287,7 @@ int cmd_bench(int argc, char **argv)
         CMD_OPTION_SET(&q.sets),
     };
     const struct cmd_spec spec = {
-        .usage = "berth bench [MODEL.gguf] [OPTION]...",
+        .usage = "berth bench [MODEL.gguf] [OPTION]... | berth bench --url URL [OPTION]...",
         .about = "Measures prompt reading (prefill) and generating (decode) in this process: medians over "
                  "rounds, with\n"
                  "the least and the most. Speeds are over all streams together.\n\n"
@@ -300,13 +295,19 @@ int cmd_bench(int argc, char **argv)
                  "pair. It\n"
                  "is a shell command with {model} {prompt} {generate} {depth} {threads} that prints "
                  "llama-bench's JSON:\n"
-                 "  --vs 'llama-bench -m {model} -p {prompt} -n {generate} -t {threads} -r 1 -o json'",
+                 "  --vs 'llama-bench -m {model} -p {prompt} -n {generate} -t {threads} -r 1 -o json'\n\n"
+                 "--url URL measures a running server over HTTP instead, berth or llama-server alike, and "
+                 "has options\n"
+                 "of its own: berth bench --url --help",
         .options = options,
         .n_options = sizeof options / sizeof options[0],
         .max_words = 1,
     };
-    int code = cmd_args_parse(&spec, argc, argv, &q.words);
+    int code;
 
+    if (cmd_bench_http_wanted(argc, argv))
+        return cmd_bench_http(argc, argv);
+    code = cmd_args_parse(&spec, argc, argv, &q.words);
     if (code < 0)
         code = run(&q);
     cmd_strings_free(&q.sets);

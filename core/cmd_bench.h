@@ -1,8 +1,9 @@
 /* Cmd bench, inside: what the parts of `berth bench` share. cmd_bench.c takes the arguments and reports,
- * cmd_bench_run.c measures the engine in this process, cmd_bench_vs.c runs another program. One thread.
- * Tests: tests/e2e/test_bench.py */
+ * cmd_bench_run.c measures the engine in this process, cmd_bench_vs.c runs another program, cmd_bench_http.c
+ * measures a running server. One thread. Tests: tests/e2e/test_bench.py, test_bench_http.py */
 #pragma once
 #include "engine/engine.h"
+#include <jansson.h>
 #include <stdint.h>
 
 #define BENCH_MAX_ROUNDS 1000u
@@ -36,3 +37,19 @@ int bench_vs_round(const char *command, const struct bench_settings *s, struct b
                    char *err, size_t errlen);
 /* Whether a command names only known placeholders: 0, or -EINVAL with err. */
 int bench_vs_check(const char *command, char *err, size_t errlen);
+
+struct bench_spread {
+    double median, min, max;
+};
+
+/* Of n samples, 1..BENCH_MAX_ROUNDS. */
+struct bench_spread bench_spread_of(const double *samples, size_t n);
+/* A new object with median, min, max and the samples. */
+json_t *bench_series_json(const double *samples, size_t n);
+/* A number option, or its default when it was not given. Returns -1 or the exit code. */
+int bench_number(const char *name, const char *text, int64_t min, int64_t max, uint32_t otherwise,
+                 uint32_t *ret);
+
+/* Whether the arguments ask for a running server to be measured, and that. Returns the exit code. */
+bool cmd_bench_http_wanted(int argc, char **argv);
+int cmd_bench_http(int argc, char **argv);
