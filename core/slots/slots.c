@@ -104,6 +104,21 @@ static void set_shared(struct slots *s, uint32_t i, uint32_t j, uint32_t n)
 {
     s->shared[(size_t)i * s->n + j] = n;
     s->shared[(size_t)j * s->n + i] = n;
+    s->h[i].kept_known = s->h[j].kept_known = false;
+}
+
+uint32_t slots_kept(struct slots *s, uint32_t i)
+{
+    struct slots_history *h = &s->h[i];
+    if (h->kept_known)
+        return h->kept;
+    const uint32_t *row = slots_shared_row(s, i);
+    h->kept = 0;
+    for (uint32_t j = 0; j < s->n; j++)
+        if (row[j] > h->kept && j != i && s->h[j].reliable)
+            h->kept = row[j];
+    h->kept_known = true;
+    return h->kept;
 }
 
 /* ---- one history's tokens ---- */
@@ -457,6 +472,8 @@ int slots_clear(struct slots *s, uint32_t at)
 void slots_set_reliable(struct slots *s, uint32_t at, bool reliable)
 {
     s->h[at].reliable = reliable;
+    for (uint32_t j = 0; j < s->n; j++)
+        s->h[j].kept_known = false;
 }
 
 void slots_set_excluded(struct slots *s, uint32_t at, bool excluded)

@@ -52,7 +52,8 @@ struct slots_history { /* to be read */
     struct slots_label before; /* while busy: what it was before; last_use_ns as in label */
     uint32_t cap, turn_at;     /* position of the last turn token; 0: none, or at 0 only */
     uint32_t fed;              /* tokens noted since the request began */
-    bool resumed;
+    bool kept_known;
+    uint32_t kept;         /* what slots_kept said */
     uint64_t version;      /* changes with every change but an append; unique over the table */
     uint64_t (*hashes)[2]; /* [n / block_tokens]: of everything up to each block's end */
 };
@@ -82,6 +83,8 @@ const struct slots_history *slots_at(const struct slots *s, uint32_t i); /* i <=
 uint32_t slots_shared(const struct slots *s, uint32_t i, uint32_t j);
 /* Row i: n_slots + 1 lengths. */
 const uint32_t *slots_shared_row(const struct slots *s, uint32_t i);
+/* The longest prefix of history i that another one, still there, holds too: the rest is lost with it. */
+uint32_t slots_kept(struct slots *s, uint32_t i);
 bool slots_any_busy(const struct slots *s);
 /* Tokens before the last turn boundary of any sequence: the word `turn_tokens` of policy.h. */
 uint32_t slots_turn_tokens(const struct slots *s, const int32_t *tokens, uint32_t n);

@@ -63,18 +63,7 @@ void snapshot_free(struct snapshot *b)
     free(b);
 }
 
-/* The longest prefix of history i that another one, still there, holds too. */
-static uint32_t kept_elsewhere(const struct slots *s, uint32_t i)
-{
-    const uint32_t *row = slots_shared_row(s, i);
-    uint32_t most = 0;
-    for (uint32_t j = 0; j < s->n; j++)
-        if (row[j] > most && j != i && s->h[j].reliable)
-            most = row[j];
-    return most;
-}
-
-static void fill_history(struct policy_history *r, const struct slots *s, uint32_t i,
+static void fill_history(struct policy_history *r, struct slots *s, uint32_t i,
                          const struct snapshot_input *in)
 {
     const struct slots_history *h = &s->h[i];
@@ -96,13 +85,13 @@ static void fill_history(struct policy_history *r, const struct slots *s, uint32
         .session_key = h->label.session_key,
         .parent_key = h->label.parent_key,
         .line_key = h->label.line_key,
-        .recompute_ns = in->rate && h->n ? prompt_rate_ns(in->rate, kept_elsewhere(s, i), h->n) : 0,
+        .recompute_ns = in->rate && h->n ? prompt_rate_ns(in->rate, slots_kept(s, i), h->n) : 0,
         .bytes = in->bytes ? in->bytes[i] : 0,
         .tier = POLICY_TIER_POOL,
     };
 }
 
-const struct policy_snapshot *snapshot_build(struct snapshot *b, const struct slots *s,
+const struct policy_snapshot *snapshot_build(struct snapshot *b, struct slots *s,
                                              const struct snapshot_input *in)
 {
     struct policy_snapshot *v = b->view;

@@ -33,5 +33,5 @@ void snapshot_free(struct snapshot *b);
 
 /* Fills and returns the builder's one snapshot; valid until the next build, or until the table changes (the
  * shared lengths are the table's own). A busy history is in use, so its last use is now. */
-const struct policy_snapshot *snapshot_build(struct snapshot *b, const struct slots *s,
+const struct policy_snapshot *snapshot_build(struct snapshot *b, struct slots *s,
                                              const struct snapshot_input *in);

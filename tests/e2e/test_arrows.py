@@ -27,6 +27,9 @@ ARROWS = {
 FORBIDDEN = {
     "core/model": r"<(pthread|threads|event2/.*)\.h>|\"util/(clock|queue|log)\.h\"",
     "core/engine": r"<event2/.*>|<jansson\.h>",
+    "core/abi": r"\"util/",  # what a policy includes stands alone
+    "core/slots": r"<(pthread|threads|event2/.*|jansson)\.h>|\"util/(clock|queue|log)\.h\"",
+    "core/policy": r"<(event2/.*|jansson)\.h>|\"util/(clock|queue)\.h\"",
     "core/sched": r"<event2/.*>|<jansson\.h>|<sys/socket\.h>",
     "core/http": r"<jansson\.h>",
     "kernels": r"<event2/.*>|<jansson\.h>|\"util/|\"model/|\"engine/",

@@ -5,7 +5,6 @@
 #include "../unit/slots_rig.h"
 
 #include "abi/policy_words.h"
-#include "policy/host.h"
 #include "slots/giveup.h"
 #include "slots/snapshot.h"
 
@@ -152,7 +151,7 @@ static bool slow_superseded(const struct world *w, uint32_t a)
             continue;
         if (y->n > x->n || use_y > use_x)
             return true;
-        if (shared == x->n && b < SLOTS && !y->busy && a > b)
+        if (shared == x->n && b < SLOTS && a > b)
             return true;
     }
     return false;
