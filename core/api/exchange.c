@@ -5,6 +5,8 @@
  * anybody could still send it a message. Tests: tests/e2e/test_stream.py, test_vanish.py, test_drain.py */
 #include "api/private.h"
 #include "util/clock.h"
+#include "util/log.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,9 +83,51 @@ void exchange_on_event(void *choice, const struct sched_event *ev)
         exchange_post(ex);
 }
 
+static const char *outcome(const struct exchange *ex)
+{
+    if (!ex->seen_worker_done || ex->error.status)
+        return "refused";
+    if (http_left(ex->http))
+        return "left";
+    switch (ex->n_finished ? ex->choices[0].stop : SCHED_STOP_NONE) {
+    case SCHED_STOP_EOG:
+    case SCHED_STOP_STRING:
+        return "stop";
+    case SCHED_STOP_LENGTH:
+        return "length";
+    case SCHED_STOP_FAILED:
+        return "failed";
+    case SCHED_STOP_CANCELLED:
+        return "cancelled";
+    default:
+        return "answered";
+    }
+}
+
+/* One line per request that was to generate: lengths and times, never text. */
+static void log_request(const struct exchange *ex)
+{
+    uint64_t prompt = 0, cached = 0, generated = 0;
+    if (!ex->endpoint->whole)
+        return;
+    for (uint32_t i = 0; i < ex->n_choices; i++) {
+        prompt += ex->request.prompts[i].n;
+        cached += ex->choices[i].timings.cached;
+        generated += ex->choices[i].timings.generated;
+    }
+    const struct sched_timings *t = ex->n_choices ? &ex->choices[0].timings : &(struct sched_timings){ 0 };
+    log_write(LOG_INFO, "request",
+              "id=%s endpoint=%s outcome=%s stream=%d prompt=%" PRIu64 " cached=%" PRIu64
+              " generated=%" PRIu64 " queue_ms=%.0f first_token_ms=%.0f total_ms=%.0f",
+              http_request_id(ex->http), ex->endpoint->name, outcome(ex), ex->request.stream, prompt, cached,
+              generated, t->queue_ms, t->first_token_ms,
+              (double)(clock_now_ns() - ex->begin_ns) / (double)NS_PER_MS);
+}
+
 static void release(struct exchange *ex)
 {
     struct api *a = ex->api;
+    log_request(ex);
     if (ex->prev)
         ex->prev->next = ex->next;
     else
@@ -366,7 +410,7 @@ static struct exchange *exchange_new(struct api *a, const struct endpoint *endpo
     ex->endpoint = endpoint;
     ex->http = r;
     ex->client_key = http_client_key(r);
-    ex->last_write_ns = clock_now_ns();
+    ex->begin_ns = ex->last_write_ns = clock_now_ns();
     ex->next = a->exchanges;
     if (ex->next)
         ex->next->prev = ex;
