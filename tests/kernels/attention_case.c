@@ -85,8 +85,9 @@ static void window_fill(const struct world *w, struct window *x, const struct se
         for (uint32_t i = 0; i < all; i++)
             x->q[(size_t)token * all + i] = noise(seed, 0, pos, i) * w->shape.loud;
         for (uint32_t i = 0; i < kv; i++) {
-            x->k[(size_t)token * kv + i] = noise(seed, 1, pos, i);
-            x->v[(size_t)token * kv + i] = noise(seed, 2, pos, i);
+            const bool broken = s->nan_from && pos >= s->nan_from;
+            x->k[(size_t)token * kv + i] = broken ? NAN : noise(seed, 1, pos, i);
+            x->v[(size_t)token * kv + i] = broken ? NAN : noise(seed, 2, pos, i);
         }
         for (uint32_t i = 0; i < pairs; i++) {
             double angle = pos * pow(10000.0, -(double)i / pairs);

@@ -25,7 +25,8 @@ struct world {
 /* One sequence: its blocks, and what attention gave for each position so far. */
 struct sequence {
     uint32_t seed;
-    uint32_t n; /* positions fed */
+    uint32_t n;        /* positions fed */
+    uint32_t nan_from; /* keys and values from this position on are NaN; 0: none */
     uint32_t blocks[1024];
     float *out, *q, *k; /* [position][heads or kv heads][head_dim] */
 };

@@ -123,6 +123,40 @@ Test(attention, one_token_sees_only_itself)
     world_close(&w);
 }
 
+/* Later tokens of the same window are memory that must not be multiplied, too: a probability of 0 times NaN
+ * is NaN. */
+static void later_nan(const struct shape *shape, const char *isa, uint32_t from)
+{
+    struct world w;
+    if (!world_open(&w, shape, isa, 2, 1, 8))
+        return;
+    struct sequence good, bad;
+    sequence_init(&good, &w, 6, 200);
+    sequence_init(&bad, &w, 6, 200);
+    for (uint32_t i = 0; i < 4; i++) {
+        good.blocks[i] = i;
+        bad.blocks[i] = 4 + i;
+    }
+    bad.nan_from = from;
+    feed_alone(&w, &good, 200, 200);
+    feed_alone(&w, &bad, 200, 200);
+    const size_t row = (size_t)world_heads(&w) * shape->head_dim;
+    cr_expect_arr_eq(bad.out, good.out, from * row * sizeof(float), "%s, NaN from position %u", isa, from);
+    cr_expect(isnan(bad.out[from * row]), "%s: position %u sees a NaN", isa, from);
+    sequence_free(&good);
+    sequence_free(&bad);
+    world_close(&w);
+}
+
+Test(attention, what_comes_later_in_the_window_is_never_multiplied)
+{
+    for (size_t i = 0; i < LENGTH(isas); i++)
+        for (uint32_t from = 125; from < 133; from++) {
+            later_nan(&smol, isas[i], from);
+            later_nan(&shapes[2], isas[i], from);
+        }
+}
+
 /* ---- the same bits ---- */
 
 static void expect_same_bits(const struct shape *shape, uint32_t positions)
