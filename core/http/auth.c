@@ -107,7 +107,7 @@ bool auth_host_ok(const struct http_request *r)
     if (r->h->n_keys > 0 || r->h->wide || r->conn->is_unix || !host)
         return true;
     split_host(host, name, sizeof name, &port);
-    return loopback_name(name) && (port == 0 || port == r->conn->local_port);
+    return loopback_name(name) && port >= 0; /* any port: a forwarded one (ssh -L) is another */
 }
 
 static bool same_host(const char *origin, const char *host)

@@ -225,13 +225,7 @@ static void read_peer(struct http_conn *c)
     socklen_t len = sizeof ss;
     const void *address = NULL;
 
-    if (getsockname(c->fd, (struct sockaddr *)&ss, &len) == 0) {
-        if (ss.ss_family == AF_INET)
-            c->local_port = ntohs(((struct sockaddr_in *)(void *)&ss)->sin_port);
-        else if (ss.ss_family == AF_INET6)
-            c->local_port = ntohs(((struct sockaddr_in6 *)(void *)&ss)->sin6_port);
-    }
-    c->is_unix = ss.ss_family == AF_UNIX;
+    c->is_unix = getsockname(c->fd, (struct sockaddr *)&ss, &len) == 0 && ss.ss_family == AF_UNIX;
     len = sizeof ss;
     if (c->is_unix) {
         struct ucred cred = { 0 };

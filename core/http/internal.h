@@ -43,7 +43,6 @@ struct http_conn {
     uint64_t body_bytes;  /* received in CONN_BODY, counted in h->body_bytes */
     int refuse_status;    /* 0, or the error that ends this connection */
     bool watched, is_unix, peer_loopback;
-    uint16_t local_port;
     uint8_t peer[32]; /* the address without its port, for the client key */
     size_t peer_len;
     struct http_request *request; /* in CONN_BUSY */

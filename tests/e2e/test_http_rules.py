@@ -187,10 +187,10 @@ def get_raw(http, headers):
 def test_without_keys_only_names_of_this_machine_are_answered(http):
     port = http.port
     for host in ("localhost", f"localhost:{port}", "127.0.0.1", f"127.0.0.1:{port}", "LOCALHOST", "127.1.2.3", "[::1]",
-                 f"[::1]:{port}"):
+                 f"[::1]:{port}", f"localhost:{port + 1}"):
         assert get_raw(http, f"Host: {host}\r\n").status == 200, host
     for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1",
-                 f"localhost:{port + 1}", "localhost:", "localhost:x", "", "[::2]", "127.0.0.1@evil.example"):
+                 "localhost:", "localhost:x", "", "[::2]", "127.0.0.1@evil.example"):
         reply = get_raw(http, f"Host: {host}\r\n")
         assert reply.status == 403 and "Host" in reply.message, host
     assert get_raw(http, "").status == 200
