@@ -423,10 +423,10 @@ enum {
 
 static const struct bench_metric stall_metrics[N_STALL_METRICS] = {
     [STALL_GAP] = { "longest_gap_ms", "longest gap", "gap", "ms", true },
-    [STALL_FIRST] = { "first_token_ms", "first token", "1st", "ms", true },
+    [STALL_FIRST] = { "first_token_ms", "first token of 2nd", "1st", "ms", true },
     [STALL_GAP_ALONE] = { "longest_gap_alone_ms", "longest gap alone", "alone", "ms", true },
     [STALL_PIECES] = { "stream_chunks_s", "chunks meanwhile", "chunks", "/s", true },
-    [STALL_READING] = { "prompt_tok_s", "prompt", "prompt", "tok/s", true },
+    [STALL_READING] = { "prompt_tok_s", "prompt of 2nd", "prompt", "tok/s", true },
     [STALL_PROMPT_TOKENS] = { "prompt_tokens", "prompt tokens", "read", "", false },
     [STALL_CACHED_TOKENS] = { "cached_tokens", "of them cached", "cached", "", false },
 };
