@@ -40,7 +40,7 @@ struct ops_dev {
     struct cpu_memory *scratch; /* one per thread */
     struct cpu_memory shared;
     struct cpu_chunk *filling; /* where the next weight goes */
-    int error; /* the first failure since the last sync */
+    int error;                 /* the first failure since the last sync */
     char error_text[160];
     char describe[64];
 };

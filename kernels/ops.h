@@ -1,17 +1,18 @@
 /* Ops: the table of operations an engine runs on a device, CPU or CUDA: shapes in, numbers out.
  *
- * What it owns: device memory, weights in the device's own layout, KV blocks, the compute pool (CPU) or stream (CUDA).
- * Thread: one device is driven by one thread at a time, its stage thread; the pool's threads are inside.
- * Must not know: requests, sessions, model names, files.
+ * What it owns: device memory, weights in the device's own layout, KV blocks, the compute pool (CPU) or
+ * stream (CUDA). Thread: one device is driven by one thread at a time, its stage thread; the pool's threads
+ * are inside. Must not know: requests, sessions, model names, files.
  *
- * Exactness, which the whole engine relies on: every output element is summed in one fixed order that depends on neither
- * the number of rows, nor how rows are split into calls, nor the number of threads. AVX-512 and AVX2 give the same
- * bits; the portable path agrees within tolerance. Positions a row must not see are never multiplied (stale memory
- * may be NaN).
+ * Exactness, which the whole engine relies on: every output element is summed in one fixed order that depends
+ * on neither the number of rows, nor how rows are split into calls, nor the number of threads. AVX-512 and
+ * AVX2 give the same bits; the portable path agrees within tolerance. Positions a row must not see are never
+ * multiplied (stale memory may be NaN).
  *
- * Pointers to float below are device memory from alloc(); on the CPU that is plain memory. Operations return at once and run
- * in order; sync() waits and reports the first failure. Shapes are the caller's duty: the engine checks them at load.
- * Tests: tests/kernels/ (against ref.c, which follows the formulas here with plain loops and double sums) */
+ * Pointers to float below are device memory from alloc(); on the CPU that is plain memory. Operations return
+ * at once and run in order; sync() waits and reports the first failure. Shapes are the caller's duty: the
+ * engine checks them at load. Tests: tests/kernels/ (against ref.c, which follows the formulas here with
+ * plain loops and double sums) */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,16 +26,18 @@ struct ops_weight; /* a matrix in the device's layout */
 struct ops_kv;     /* a pool of KV blocks for a range of layers */
 
 struct ops_open {
-    const char *isa;      /* CPU: "auto", "avx512", "avx2", "portable"; an unknown or unavailable one is an error */
+    const char
+        *isa; /* CPU: "auto", "avx512", "avx2", "portable"; an unknown or unavailable one is an error */
     uint32_t threads;     /* CPU: 1..256, the calling thread included */
     bool f32_activations; /* quantized weights times float activations: slow, for tests and doubts */
 };
 
 struct ops_tensor {
-    uint32_t type;    /* a GGUF type number this build reads (quant.h) */
-    uint64_t rows;    /* outputs */
-    uint64_t cols;    /* inputs; a multiple of the type's block */
-    const void *data; /* row after row in the file's layout; need not be aligned; may be released after the call */
+    uint32_t type; /* a GGUF type number this build reads (quant.h) */
+    uint64_t rows; /* outputs */
+    uint64_t cols; /* inputs; a multiple of the type's block */
+    const void
+        *data; /* row after row in the file's layout; need not be aligned; may be released after the call */
 };
 
 enum ops_kv_type { OPS_KV_F16, OPS_KV_F32 };
@@ -52,8 +55,9 @@ enum ops_prepare {
     OPS_SWIGLU,   /* silu(x[i]) * x2[i],  silu(g) = g / (1 + exp(-g)) */
 };
 
-/* out[j] (= or +=) weight[j] * prepare(x): n rows of x, each `cols` floats, rows one after another; out[j] has n rows of
- * weight[j]'s rows. All weights have the same cols and share the prepared (and, for quantized types, once quantized) rows. */
+/* out[j] (= or +=) weight[j] * prepare(x): n rows of x, each `cols` floats, rows one after another; out[j]
+ * has n rows of weight[j]'s rows. All weights have the same cols and share the prepared (and, for quantized
+ * types, once quantized) rows. */
 struct ops_matmul {
     enum ops_prepare prepare;
     const float *x, *x2, *norm;
@@ -78,15 +82,16 @@ struct ops_attention {
     uint32_t layer;
     const struct ops_row *rows; /* host memory */
     uint32_t n_rows, n_tokens;  /* n_tokens = sum of rows[].n */
-    uint32_t heads;             /* query heads, a multiple of the KV heads; query head h reads KV head h / (heads / kv heads) */
-    float *q;                   /* [token][heads][head_dim]: rotated in place */
-    float *k;                   /* [token][kv heads][head_dim]: rotated in place, then stored */
-    const float *v;             /* stored */
-    float *out;                 /* [token][heads][head_dim] */
-    float scale;                /* of q.k, usually 1/sqrt(head_dim) */
+    uint32_t heads; /* query heads, a multiple of the KV heads; query head h reads KV head h / (heads / kv
+                       heads) */
+    float *q;       /* [token][heads][head_dim]: rotated in place */
+    float *k;       /* [token][kv heads][head_dim]: rotated in place, then stored */
+    const float *v; /* stored */
+    float *out;     /* [token][heads][head_dim] */
+    float scale;    /* of q.k, usually 1/sqrt(head_dim) */
     const float *rope_cos, *rope_sin; /* [token][rope_dims/2] */
-    uint32_t rope_dims;         /* rotated dimensions of each head; 0: none */
-    bool rope_halves;           /* pairs (i, i + rope_dims/2) instead of (2i, 2i+1) */
+    uint32_t rope_dims;               /* rotated dimensions of each head; 0: none */
+    bool rope_halves;                 /* pairs (i, i + rope_dims/2) instead of (2i, 2i+1) */
 };
 
 struct ops {
@@ -107,13 +112,14 @@ struct ops {
     int (*sync)(struct ops_dev *d, char *err, size_t errlen);
 
     /* Repacks. -ENOTSUP for a type it does not read, -EINVAL for impossible shapes, -ENOMEM. */
-    int (*weight_new)(struct ops_dev *d, const struct ops_tensor *t, struct ops_weight **ret_weight, char *err,
-                      size_t errlen);
+    int (*weight_new)(struct ops_dev *d, const struct ops_tensor *t, struct ops_weight **ret_weight,
+                      char *err, size_t errlen);
     void (*weight_free)(struct ops_weight *w);
     size_t (*weight_bytes)(const struct ops_weight *w);
 
     /* Address space for all blocks; touched (and thus counted by the system) only as it is written. */
-    int (*kv_new)(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_kv **ret_kv, char *err, size_t errlen);
+    int (*kv_new)(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_kv **ret_kv, char *err,
+                  size_t errlen);
     void (*kv_free)(struct ops_kv *kv);
     size_t (*kv_block_bytes)(const struct ops_kv_shape *shape); /* all layers, K and V */
     /* Copies the first `tokens` (1..64) positions of a block, all layers. */
@@ -122,12 +128,15 @@ struct ops {
     /* out[i] = row ids[i] of the embedding; ids in host memory, 0 <= id < rows. */
     void (*embed)(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out);
     void (*matmul)(struct ops_dev *d, const struct ops_matmul *m);
-    /* Rotates q and k, stores k and v at their positions, then out = softmax(scale q.k over positions <= own) v. */
+    /* Rotates q and k, stores k and v at their positions, then out = softmax(scale q.k over positions <= own)
+     * v. */
     void (*attention)(struct ops_dev *d, const struct ops_attention *a);
     /* out[i] = row idx[i] of x, rows of `cols` floats; idx in host memory. */
-    void (*gather)(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols, float *out);
+    void (*gather)(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols,
+                   float *out);
 };
 
 extern const struct ops ops_cpu;
-/* The reference: same table, plain loops, sums in double, weights dequantized; ignores isa and threads. For tests. */
+/* The reference: same table, plain loops, sums in double, weights dequantized; ignores isa and threads. For
+ * tests. */
 extern const struct ops ops_ref;

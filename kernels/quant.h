@@ -15,7 +15,8 @@ enum quant_type {
 };
 
 /* Block layouts (little endian, no padding). w = weight. */
-struct quant_q4_0 { /* w[i] = d * (q[i] - 8); q[i] = low nibble of qs[i] for i < 16, high nibble of qs[i-16] after */
+struct quant_q4_0 { /* w[i] = d * (q[i] - 8); q[i] = low nibble of qs[i] for i < 16, high nibble of qs[i-16]
+                       after */
     uint16_t d;     /* f16 */
     uint8_t qs[16];
 };

@@ -7,8 +7,8 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
