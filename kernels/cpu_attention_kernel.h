@@ -19,11 +19,13 @@
 
 #define BLOCK OPS_BLOCK_TOKENS
 
-/* 2^x for x <= 0 within about 2 ulp, and 0 where that is below the smallest number; NaN for NaN. */
+/* 2^x for x <= 0 within about 2 ulp; NaN for NaN. Below -125 it stays at 2^-125, which beside the 1 of the
+ * largest score is nothing: results that are subnormal or round to 0 would cost the processor a hundred
+ * cycles each. */
 CPU_INLINE v16f exp2_16(v16f x)
 {
     /* The second operand comes back when one is NaN. */
-    x = v16_max(v16_set1(-160.0f), x);
+    x = v16_max(v16_set1(-125.0f), x);
     v16f n = v16_round(x);
     v16f r = v16_sub(x, n);
     /* Fitted for the least relative error on |r| <= 1/2 with p(0) = 1, so that 2^0 is 1 exactly. */
@@ -113,6 +115,11 @@ CPU_INLINE void probabilities(struct group *g, const uint32_t rows)
         for (uint32_t i = 0; i < 4; i++) {
             p[i] = exp2_16(v16_sub(v16_load(s + 16 * i), m));
             v16_store(s + 16 * i, p[i]);
+            if (g->count[r] < 16 * (i + 1)) {
+                /* Exactly 0 for the keys it does not see. */
+                p[i] = v16_load_n(s + 16 * i, g->count[r] > 16 * i ? g->count[r] - 16 * i : 0);
+                v16_store(s + 16 * i, p[i]);
+            }
         }
         v16f sum = v16_add(v16_add(p[0], p[1]), v16_add(p[2], p[3]));
         float *lanes = g->lanes + r * 16;
