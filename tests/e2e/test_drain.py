@@ -2,6 +2,7 @@
 import json
 import signal
 
+import pytest
 import requests
 
 from apikit import error_of, eventually, events, get, post, user
@@ -16,8 +17,8 @@ def begin(server, **fields):
     return reply, lines
 
 
-def test_a_running_stream_is_finished_and_new_requests_are_refused(start_server):
-    server = start_server({"server.drain_s": 60})
+def test_a_running_stream_is_finished_and_new_requests_are_refused(start_server, time_scale):
+    server = start_server({"server.drain_s": int(90 * time_scale)})
     keep = requests.Session()  # a connection from before, for one who does not know yet
     assert keep.get(server.url + "/ready").status_code == 200
     reply, lines = begin(server, max_tokens=3000)  # too much for the buffers in between: it runs until it is read
@@ -35,6 +36,7 @@ def test_a_running_stream_is_finished_and_new_requests_are_refused(start_server)
     assert server.wait() == 0
 
 
+@pytest.mark.tsan
 def test_what_outlasts_the_time_ends_with_an_error_event(start_server):
     server = start_server({"server.drain_s": 1})
     reply, lines = begin(server)
@@ -47,6 +49,7 @@ def test_what_outlasts_the_time_ends_with_an_error_event(start_server):
     assert server.wait() == 0
 
 
+@pytest.mark.tsan
 def test_a_waiting_request_that_outlasts_the_time_gets_a_503(start_server):
     from concurrent.futures import ThreadPoolExecutor
 
@@ -62,12 +65,14 @@ def test_a_waiting_request_that_outlasts_the_time_gets_a_503(start_server):
     assert server.wait() == 0
 
 
+@pytest.mark.tsan
 def test_an_idle_server_ends_at_once(start_server):
     server = start_server({"server.drain_s": 3600})
     server.signal(signal.SIGINT)
     assert server.wait() == 0
 
 
+@pytest.mark.tsan
 def test_a_second_signal_ends_at_once(start_server):
     server = start_server({"server.drain_s": 3600}, wait=True)
     reply, lines = begin(server)

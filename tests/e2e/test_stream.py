@@ -6,6 +6,7 @@ import pytest
 from apikit import chat, eventually, events, metrics, post, stream, streamed_text, text_of, user
 
 
+@pytest.mark.tsan
 def test_chunks_come_in_order(server):
     chunks = stream(server, stream_options={"include_usage": True})
     assert len({c["id"] for c in chunks}) == 1 and {c["object"] for c in chunks} == {"chat.completion.chunk"}
@@ -73,6 +74,7 @@ def test_logprobs_of_a_stream_are_those_of_the_whole_answer(server):
     assert [t for part in parts for t in part] == whole and len(whole) == 30
 
 
+@pytest.mark.tsan
 def test_whoever_waits_gets_comments(start_server):
     server = start_server({"engine.rows": 1, "engine.slots": 1, "server.keepalive_s": 1})
     # More text than fits between server and client: unread, it holds the only slot for as long as the test likes.
@@ -89,6 +91,7 @@ def test_whoever_waits_gets_comments(start_server):
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.tsan
 def test_eight_at_once_say_what_each_says_alone(server, temperature):
     from concurrent.futures import ThreadPoolExecutor
 

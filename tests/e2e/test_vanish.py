@@ -3,6 +3,8 @@ import json
 import socket
 import struct
 
+import pytest
+
 from apikit import balanced, chat, eventually, events, idle, metrics, post, text_of, user
 
 LONG = {"messages": user("Tell me about the sea"), "stream": True, "ignore_eos": True, "temperature": 0}
@@ -27,6 +29,7 @@ def reset(peer):
     peer.close()
 
 
+@pytest.mark.tsan
 def test_a_client_that_leaves_a_stream_is_noticed(server):
     before = metrics(server)["totals"]["cancelled"]
     for close in (socket.socket.close, reset):
@@ -38,6 +41,7 @@ def test_a_client_that_leaves_a_stream_is_noticed(server):
     assert after["totals"]["cancelled"] == before + 2 and balanced(after)
 
 
+@pytest.mark.tsan
 def test_a_client_that_leaves_before_a_whole_answer_is_noticed(server):
     before = metrics(server)["totals"]["cancelled"]
     peer = send(server, {**LONG, "stream": False})
@@ -47,6 +51,7 @@ def test_a_client_that_leaves_before_a_whole_answer_is_noticed(server):
     assert metrics(server)["totals"]["cancelled"] == before + 1
 
 
+@pytest.mark.tsan
 def test_clients_that_leave_the_queue_are_noticed(start_server):
     server = start_server({"engine.rows": 1, "engine.slots": 1})
     running = send(server, {**LONG, "logprobs": True, "top_logprobs": 32}, receive_buffer=4096)
@@ -62,6 +67,7 @@ def test_clients_that_leave_the_queue_are_noticed(start_server):
     assert balanced(metrics(server))
 
 
+@pytest.mark.tsan
 def test_two_hundred_that_come_and_go_leave_nothing_behind(server):
     text = text_of(chat(server))
     for i in range(200):
