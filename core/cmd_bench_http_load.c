@@ -502,10 +502,9 @@ const struct bench_scenario bench_scenario_stall = { "stall", stall_metrics, N_S
 int bench_http_fit_words(struct bench_http *b, char *err, size_t errlen)
 {
     struct load l;
-    uint32_t sample = b->prompt < SAMPLE_WORDS ? b->prompt : SAMPLE_WORDS;
     int r = load_init(&l, b, &b->targets[0], 1, err, errlen);
     if (r == 0)
-        r = make_body(&l.streams[0], 0, sample, 1);
+        r = make_body(&l.streams[0], 0, SAMPLE_WORDS, 1);
     if (r == 0)
         r = connect_stream(&l.streams[0]);
     if (r == 0)
@@ -514,7 +513,7 @@ int bench_http_fit_words(struct bench_http *b, char *err, size_t errlen)
         r = wait_for(&l);
     if (r == 0) {
         double tokens = (double)(l.streams[0].prompt > 0 ? l.streams[0].prompt : 1);
-        b->words = (uint32_t)fmax(1, round((double)b->prompt * sample / tokens));
+        b->words = (uint32_t)fmax(1, round((double)b->prompt * SAMPLE_WORDS / tokens));
     }
     load_clear(&l);
     return r;

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from apikit import metrics
+from apikit import eventually, idle, metrics
 
 
 def bench_json(berth, url, *args):
@@ -96,12 +96,14 @@ def plain(send, body, number):
 
 # Long enough that a fast model's tokens do not all come in one piece.
 N = 300
-STREAMS = ["--streams", "3", "--prompt-tokens", "30", "--generate", str(N), "--rounds", "3"]
+STREAMS = ["--streams", "3", "--prompt-tokens", "100", "--generate", str(N), "--rounds", "3"]
 
 
 def test_the_numbers_of_a_real_server_agree_with_each_other_and_with_it(berth, server):
+    eventually(lambda: idle(server))
     before = metrics(server)["totals"]
     out = bench_json(berth, server.url, *STREAMS)
+    eventually(lambda: idle(server))
     after = metrics(server)["totals"]
 
     assert (out["scenario"], out["streams"], out["generate"], out["rounds"]) == ("streams", 3, N, 3)
@@ -115,7 +117,7 @@ def test_the_numbers_of_a_real_server_agree_with_each_other_and_with_it(berth, s
         assert 0 < p50 <= p95 <= most <= samples["seconds"][i] * 1000
         assert 0 < samples["longest_gap_ms"][i] < samples["seconds"][i] * 1000
         assert samples["stream_tok_s"][i] > 0
-        assert 0.6 * 90 < samples["prompt_tokens"][i] < 1.4 * 90
+        assert 0.6 * 300 < samples["prompt_tokens"][i] < 1.4 * 300
     for value in (v for v in out.values() if isinstance(v, dict)):
         assert [value["min"], value["median"], value["max"]] == pytest.approx(sorted(value["samples"]), rel=1e-4)
     assert "prompt_tok_s" not in out, "several streams share the reading"
@@ -147,7 +149,7 @@ def test_text_has_every_round_and_the_medians(berth, server):
     assert result.returncode == 0, result.stderr
     head, table, medians = result.stdout.split("\n\n")
     assert f"server           {server.url}, model " in head
-    assert f"3 streams at once, prompt about 30 tokens, generate {N}, 3 rounds after one to warm up" in head
+    assert f"3 streams at once, prompt about 100 tokens, generate {N}, 3 rounds after one to warm up" in head
     assert [line.split()[0] for line in table.splitlines()[2:]] == ["1", "2", "3"]
     for label in ["total", "first token p50", "first token p95", "first token max", "longest gap", "each stream",
                   "tokens generated"]:
@@ -216,7 +218,8 @@ def test_a_pause_is_the_first_token_or_the_gap_it_falls_on(berth, scripted):
     url, _ = scripted(answer)
     out = bench_json(berth, url, "--rounds", "1")
     first, gap, seconds = (out[k]["median"] for k in ["first_token_p50_ms", "longest_gap_ms", "seconds"])
-    assert 200 <= first and 400 <= gap and 600 <= first + gap <= seconds * 1000 + 1
+    # A first piece that is read late is early for the gap, never for both.
+    assert 200 <= first and 250 <= gap and 600 <= first + gap <= seconds * 1000 + 1
     assert out["total_tok_s"]["median"] == pytest.approx(3 / seconds, rel=1e-3)
     assert out["stream_tok_s"]["median"] == pytest.approx(2 / (gap / 1000), rel=1e-3)
     assert out["prompt_tok_s"]["median"] == pytest.approx((40 - 8) / (first / 1000), rel=1e-3)
@@ -226,13 +229,13 @@ def test_a_pause_is_the_first_token_or_the_gap_it_falls_on(berth, scripted):
 def test_percentiles_are_those_of_the_streams(berth, scripted):
     def answer(send, body, number):
         if number > 4:
-            time.sleep(0.15 * ((number - 1) % 4))
+            time.sleep(0.3 * ((number - 1) % 4))
         plain(send, body, number)
 
     url, _ = scripted(answer)
     out = bench_json(berth, url, "--streams", "4", "--rounds", "1")
     p50, p95, most = (out[f"first_token_{p}_ms"]["median"] for p in ["p50", "p95", "max"])
-    assert 150 <= p50 < 300 and p95 == most and 450 <= most
+    assert 300 <= p50 < 600 and p95 == most and 900 <= most
 
 
 def test_a_stall_is_the_gap_while_the_second_prompt_is_read(berth, scripted):
