@@ -159,12 +159,21 @@ static bool slow_superseded(const struct world *w, uint32_t a)
 
 static void compare_snapshot(struct world *w)
 {
-    struct snapshot_input in = { .now_ns = w->now, .shared_prompt = slots_prompt_shared(w->s, w->p) };
+    struct prompt_rate rate;
+    struct snapshot_input in = { .now_ns = w->now,
+                                 .shared_prompt = slots_prompt_shared(w->s, w->p),
+                                 .rate = &rate };
+    prompt_rate_init(&rate);
     const struct policy_snapshot *v = snapshot_build(w->snapshot, w->s, &in);
     uint32_t rows[2] = { 0 };
     for (uint32_t i = 0; i < ALL; i++) {
         const struct policy_history *h = policy_at(v, i);
         const struct slow *m = &w->h[i];
+        uint32_t kept = 0;
+        for (uint32_t j = 0; j < ALL; j++)
+            if (j != i && w->h[j].reliable && slow_shared(m, &w->h[j]) > kept)
+                kept = slow_shared(m, &w->h[j]);
+        cr_assert_eq(h->recompute_ns, prompt_rate_ns(&rate, kept, m->n));
         uint32_t flags = (m->busy ? POLICY_BUSY : 0) | (m->excluded ? POLICY_EXCLUDED : 0) |
                          (m->held ? POLICY_HELD : 0) | (m->reliable ? POLICY_RELIABLE : 0);
         cr_assert(h->tokens == m->n && h->turn_tokens == slow_turns(m) && h->flags == flags);

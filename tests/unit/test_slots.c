@@ -422,6 +422,33 @@ Test(prompt, blocks_that_differ_anywhere_hash_differently)
     slots_free(s);
 }
 
+Test(prompt, blocks_in_another_order_hash_differently)
+{
+    struct slots *s = rig_slots(1, 1);
+    struct slots_prompt *plain = NULL;
+    int32_t *t = rig_tokens(1000, 64);
+    cr_assert_eq(slots_prompt_new(s, t, 64, 0, &plain), 0);
+    for (uint32_t step = 1; step <= 16; step *= 2) { /* runs of `step` tokens exchanged with the next run */
+        for (uint32_t at = 0; at + 2 * step <= 64; at += 2 * step) {
+            struct slots_prompt *p = NULL;
+            for (uint32_t i = 0; i < step; i++) {
+                t[at + i] += (int32_t)step;
+                t[at + step + i] -= (int32_t)step;
+            }
+            cr_assert_eq(slots_prompt_new(s, t, 64, 0, &p), 0);
+            cr_assert_neq(memcmp(p->hashes[0], plain->hashes[0], sizeof *p->hashes), 0, "%u, %u", step, at);
+            for (int half = 0; half < 2; half++)
+                cr_assert_neq(p->hashes[0][half], plain->hashes[0][half], "each half by itself");
+            for (uint32_t i = 0; i < 2 * step; i++)
+                t[at + i] = 1000 + (int32_t)(at + i);
+            slots_prompt_free(p);
+        }
+    }
+    slots_prompt_free(plain);
+    slots_free(s);
+    free(t);
+}
+
 /* ---- prompt rate ---- */
 
 Test(rate, a_sensible_price_before_anything_is_known)
