@@ -20,9 +20,9 @@
  *
  * Growth. A struct only grows at its end. The entry says how large each struct was when the policy was built;
  * the host lays out every struct, arrays included, at the larger of its own size and the policy's, extra
- * bytes zero. So a policy may read every field its header has, and in every field 0 means unknown. Elements
- * of an array lie `stride` bytes apart: never index with [] (policy_words.h has the accessors). `size` at the
- * head of a struct is what the host laid out.
+ * bytes zero (none may exceed 4,096 bytes). So a policy may read every field its header has, and in every
+ * field 0 means unknown. Elements of an array lie `stride` bytes apart: never index with [] (policy_words.h
+ * has the accessors). `size` at the head of a struct is what the host laid out.
  *
  * Units. Times are nanoseconds of one clock that never goes back, unless a name ends in _s (seconds). Lengths
  * are tokens. Keys are salted per process and never 0 when known: compare them, never store them.
@@ -312,9 +312,9 @@ struct slot_policy {
 
     /* [any, several at once] Where does this request run, and from which history is its prefix taken?
      * POLICY_DECIDED and answer->slot, a free one; POLICY_NONE only when no slot is free, and then the
-     * request waits. The histories' shared_prompt is of this request. Every slot is a legal choice that is
-     * free; every reliable history with shared_prompt > 0 a legal source, busy ones too: a prefix is shared,
-     * not moved. */
+     * request waits. The histories' shared_prompt is of this request. Any free slot is a legal choice, and
+     * any reliable history with shared_prompt > 0 a legal source, busy ones too: a prefix is shared, not
+     * moved. */
     int (*place)(const void *self, const struct policy_snapshot *snapshot,
                  const struct policy_request *request, struct policy_place *answer);
 

@@ -287,7 +287,15 @@ int policy_host_place(struct policy_host *h, const struct policy_snapshot *s, co
         if (result < 0)
             tell(h, POLICY_CALL_PLACE, s, r);
     }
-    return result < 0 ? ask_place(h, &h->builtin, s, r, ret_answer) : result;
+    if (result < 0)
+        result = ask_place(h, &h->builtin, s, r, ret_answer);
+    if (result < 0) { /* cannot be: then the request waits */
+        *ret_answer = (struct policy_host_place){ .slot = POLICY_NO_SLOT,
+                                                  .reason = "none",
+                                                  .candidate_loss = h->candidates };
+        return POLICY_NONE;
+    }
+    return result;
 }
 
 /* ---- park_destination ---- */
