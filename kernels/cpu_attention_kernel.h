@@ -11,9 +11,7 @@
  * them, and the sum over values ends at the row's own key, so what lies there may be NaN.
  *
  * Everything here is pure but for its arguments; any thread. Tests: tests/kernels/test_attention.c */
-#include "cpu_attention.h"
-#include "cpu_math.h"
-#include "quant.h"
+#include "cpu_attention_store.h"
 
 #include <math.h>
 
@@ -322,87 +320,6 @@ static void attention_finish(const struct cpu_sums *total, uint32_t row, uint32_
     v16f l = v16_set1(total->l[row]);
     for (uint32_t i = 0; i < head_dim; i += 16)
         v16_store_n(to + i, v16_div(v16_load(from + i), l), min_u32(16, head_dim - i));
-}
-
-/* ---- rotation and storing ---- */
-
-static void attention_rotate(const struct ops_attention *a, uint32_t token, const float *from, float *to)
-{
-    const uint32_t head_dim = a->kv->shape.head_dim, pairs = a->rope_dims / 2;
-    const float *restrict cosine = a->rope_cos + (size_t)token * pairs;
-    const float *restrict sine = a->rope_sin + (size_t)token * pairs;
-    float x[CPU_HEAD_DIM_MAX];
-    memcpy(x, from, head_dim * sizeof *x);
-    if (a->rope_halves) {
-        for (uint32_t i = 0; i < pairs; i++) {
-            to[i] = x[i] * cosine[i] - x[i + pairs] * sine[i];
-            to[i + pairs] = x[i] * sine[i] + x[i + pairs] * cosine[i];
-        }
-    } else {
-        for (uint32_t i = 0; i < pairs; i++) {
-            to[2 * i] = x[2 * i] * cosine[i] - x[2 * i + 1] * sine[i];
-            to[2 * i + 1] = x[2 * i] * sine[i] + x[2 * i + 1] * cosine[i];
-        }
-    }
-    for (uint32_t i = 2 * pairs; i < head_dim; i++)
-        to[i] = x[i];
-}
-
-static void to_half(const float *from, uint16_t *to, uint32_t n)
-{
-    uint32_t i = 0;
-#if defined(__F16C__)
-    for (; i + 8 <= n; i += 8)
-        _mm_storeu_si128((__m128i *)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i),
-                                                              _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-#endif
-    for (; i < n; i++)
-        to[i] = quant_f32_to_f16(from[i]);
-}
-
-static void store_half(const struct cpu_store *s, const float *k, const float *v, size_t stride,
-                       unsigned char *at)
-{
-    const struct ops_kv *kv = s->a->kv;
-    const uint32_t head_dim = kv->shape.head_dim;
-    uint16_t *to_k = (uint16_t *)at + s->place,
-             *to_v = (uint16_t *)(at + kv->k_bytes) + (size_t)s->place * kv->padded;
-    uint16_t row[BLOCK][CPU_HEAD_DIM_MAX];
-    for (uint32_t t = 0; t < s->n; t++) {
-        to_half(k + t * stride, row[t], head_dim);
-        to_half(v + t * stride, to_v + (size_t)t * kv->padded, head_dim);
-    }
-    for (uint32_t d = 0; d < head_dim; d++)
-        for (uint32_t t = 0; t < s->n; t++)
-            to_k[(size_t)d * BLOCK + t] = row[t][d];
-}
-
-static void store_float(const struct cpu_store *s, const float *k, const float *v, size_t stride,
-                        unsigned char *at)
-{
-    const struct ops_kv *kv = s->a->kv;
-    const uint32_t head_dim = kv->shape.head_dim;
-    float *to_k = (float *)at + s->place, *to_v = (float *)(at + kv->k_bytes) + (size_t)s->place * kv->padded;
-    for (uint32_t t = 0; t < s->n; t++)
-        memcpy(to_v + (size_t)t * kv->padded, v + t * stride, head_dim * sizeof *v);
-    for (uint32_t d = 0; d < head_dim; d++)
-        for (uint32_t t = 0; t < s->n; t++)
-            to_k[(size_t)d * BLOCK + t] = k[t * stride + d];
-}
-
-static void attention_store(const struct cpu_store *s)
-{
-    const struct ops_attention *a = s->a;
-    const struct ops_kv *kv = a->kv;
-    const size_t stride = (size_t)kv->shape.heads * kv->shape.head_dim;
-    const size_t first = s->token * stride + (size_t)s->head * kv->shape.head_dim;
-    for (uint32_t t = 0; a->rope_dims && t < s->n; t++)
-        attention_rotate(a, s->token + t, a->k + first + t * stride, a->k + first + t * stride);
-    unsigned char *at = cpu_kv_head(kv, s->block, a->layer, s->head);
-    if (kv->shape.type == OPS_KV_F16)
-        store_half(s, a->k + first, a->v + first, stride, at);
-    else
-        store_float(s, a->k + first, a->v + first, stride, at);
 }
 
 const struct cpu_attention_set KERNEL_SET = {

@@ -8,12 +8,12 @@
  * r->conn and r->ev, and from then on every reply function does nothing. */
 #pragma once
 #include "http/http.h"
+#include "http/post.h"
 #include "http/scan.h"
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
 #include <event2/http.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
 
@@ -86,20 +86,6 @@ struct http_request {
     void *leave_arg;
     void (*drain)(void *arg);
     void *drain_arg;
-};
-
-struct http_post_item {
-    void (*fn)(void *arg);
-    void *arg;
-};
-
-struct http_posts {       /* what other threads want done on the event thread */
-    pthread_mutex_t lock; /* a leaf: nothing is called while it is held */
-    struct http_post_item *in;
-    size_t n_in, cap_in;
-    struct http_post_item *run; /* event thread alone */
-    size_t n_run, cap_run, at;
-    int fd;
 };
 
 struct http_listener {
