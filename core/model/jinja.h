@@ -11,9 +11,7 @@
 #define JINJA_MAX_TEMPLATE (256u << 10)   /* bytes of source */
 #define JINJA_MAX_TREE_MEMORY (64u << 20) /* what a template of that size can need */
 #define JINJA_MAX_MEMORY (16u << 20)      /* values of one render, and separately its text */
-#define JINJA_MAX_STEPS                                                                                      \
-    3000000u                   /* one step is one node evaluated, or 16..64 bytes handled: at most ~30 ns    \
-                                */
+#define JINJA_MAX_STEPS 2000000u          /* a node evaluated, or some bytes handled: at most ~50 ns each */
 #define JINJA_MAX_NEST 100u    /* brackets, blocks and operators inside one another in the source */
 #define JINJA_MAX_TREE 400u    /* height of the tree: chains of operators make it high without nesting */
 #define JINJA_MAX_DEPTH 2000u  /* evaluations inside one another: macros that call themselves */

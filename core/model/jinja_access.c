@@ -95,7 +95,7 @@ int jdict_get(struct jrt *rt, const struct jval *dict, const struct jval *k, str
     if (dict->type == J_JDICT) {
         if (k->type != J_STR)
             return 0;
-        int r = jcharge(rt, k->len / 64);
+        int r = jcharge(rt, k->len / 16);
         const json_t *v = json_get(dict->json, k->s, k->len);
         if (r < 0 || !v)
             return r;
@@ -285,10 +285,23 @@ static int place_slice(struct jrt *rt, const struct jval part[3], int64_t n, int
     return 0;
 }
 
+/* Byte of the character `step` characters away from the one at `at`, which is there. */
+static size_t move_chars(const struct jval *v, size_t at, int64_t step)
+{
+    for (; step > 0; step--)
+        at += jstr_offset(v->s + at, v->len - at, 1);
+    for (; step < 0; step++) {
+        at--;
+        while (at > 0 && ((unsigned char)v->s[at] & 0xc0) == 0x80)
+            at--;
+    }
+    return at;
+}
+
 static int slice_text(struct jrt *rt, const struct jval *v, int64_t start, int64_t step, int64_t count,
                       struct jval *ret)
 {
-    int r = jcharge(rt, v->len / 16);
+    int r = jcharge(rt, step == 1 ? v->len / 16 : v->len / 2);
     if (r < 0)
         return r;
     if (step == 1 || count <= 1) {
@@ -297,18 +310,15 @@ static int slice_text(struct jrt *rt, const struct jval *v, int64_t start, int64
                           : jsub(v, from, from + jstr_offset(v->s + from, v->len - from, (size_t)count));
         return 0;
     }
-    size_t *starts = jalloc(rt, v->len + 1, sizeof *starts), n = 0;
     char *text = jalloc(rt, v->len, 1), *dst = text;
-    if (!starts || !text)
+    if (!text)
         return jnomem(rt);
-    for (size_t i = 0; i < v->len; i++)
-        if (((unsigned char)v->s[i] & 0xc0) != 0x80)
-            starts[n++] = i;
-    starts[n] = v->len;
-    for (int64_t i = 0, at = start; i < count; i++, at += step) {
-        size_t len = starts[at + 1] - starts[at];
-        memcpy(dst, v->s + starts[at], len);
-        dst += len;
+    size_t at = jstr_offset(v->s, v->len, (size_t)start);
+    for (int64_t i = 0; i < count; i++) {
+        size_t n = jstr_offset(v->s + at, v->len - at, 1);
+        memcpy(dst, v->s + at, n);
+        dst += n;
+        at = i + 1 < count ? move_chars(v, at, step) : at;
     }
     *ret = jstr(text, (size_t)(dst - text));
     ret->flags = JF_ARENA | (v->flags & JF_MARKUP);
@@ -402,25 +412,37 @@ int jtuple2(struct jrt *rt, const struct jval *a, const struct jval *b, struct j
     return 0;
 }
 
-static int next_pair(struct jrt *rt, struct jiter *it, struct jval *ret)
+/* The next key and value of a dict or a view of one. */
+int jiter_pair(struct jrt *rt, struct jiter *it, struct jval *k, struct jval *v)
 {
-    struct jval k, v;
+    int r = jcharge(rt, 1);
+    if (r < 0)
+        return r;
     if (it->src.type == J_JDICT || it->src.flags & JF_JSON) {
         if (!it->json_pos)
             return 0;
-        k = jstrz(json_object_iter_key(it->json_pos));
-        v = jfrom_json(json_object_iter_value(it->json_pos));
+        *k = jstrz(json_object_iter_key(it->json_pos));
+        *v = jfrom_json(json_object_iter_value(it->json_pos));
         it->json_pos = json_object_iter_next(it->src.json, it->json_pos);
     } else {
         const struct jdict *d = it->src.dict;
         if (it->pos >= d->n)
             return 0;
-        k = d->pairs[it->pos].k;
-        v = d->pairs[it->pos++].v;
+        *k = d->pairs[it->pos].k;
+        *v = d->pairs[it->pos++].v;
     }
+    return 1;
+}
+
+static int next_pair(struct jrt *rt, struct jiter *it, struct jval *ret)
+{
+    struct jval k, v;
+    int r = jiter_pair(rt, it, &k, &v);
+    if (r != 1)
+        return r;
     unsigned what = it->src.type == J_VIEW ? it->src.aux : JV_KEYS;
     if (what == JV_ITEMS) {
-        int r = jtuple2(rt, &k, &v, ret);
+        r = jtuple2(rt, &k, &v, ret);
         return r < 0 ? r : 1;
     }
     *ret = what == JV_KEYS ? k : v;

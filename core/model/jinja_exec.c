@@ -263,6 +263,9 @@ static int bind_params(struct jrt *rt, const struct jmacro *m, const struct jcal
         return jnomem(rt);
     if (args->nkw > 0)
         memset(taken, 0, args->nkw * sizeof *taken);
+    int r = jcharge(rt, args->nkw * (size_t)n->index / 8);
+    if (r < 0)
+        return r;
     for (uint32_t i = 0; i < (uint32_t)n->index; i++) {
         const struct jnode *p = n->kids[i];
         int k = i < args->npos ? -1 : find_kw(args, p->name->text, p->name->len);
@@ -273,7 +276,7 @@ static int bind_params(struct jrt *rt, const struct jmacro *m, const struct jcal
             taken[k] = true;
         }
     }
-    int r = bind_rest(rt, m, args, taken, f);
+    r = bind_rest(rt, m, args, taken, f);
     /* defaults last and in order: they may read the parameters before them */
     for (uint32_t i = 0; r >= 0 && i < (uint32_t)n->index; i++) {
         struct jval *slot = &f->slots[n->kids[i]->slot], v;

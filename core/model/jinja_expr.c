@@ -12,7 +12,8 @@ static int parse_postfix(struct jparser *p, struct jnode **n);
 static int enter(struct jparser *p)
 {
     if (++p->depth > JINJA_MAX_NEST)
-        return jlex_fail(&p->lex, p->cur.pos, "expressions inside one another: at most %u", JINJA_MAX_NEST);
+        return jlex_fail(&p->lex, p->cur.pos, "blocks and brackets inside one another: at most %u",
+                         JINJA_MAX_NEST);
     return 0;
 }
 

@@ -157,11 +157,8 @@ static int f_trim(struct jrt *rt, const struct jval *in, const struct jcall *arg
         r = jwant_str(rt, "trim", &a[0]);
     if (r >= 0)
         r = jstr_of(rt, in, &s);
-    if (r >= 0)
-        r = jcharge(rt, s.len / 64 * (a[0].type == J_NONE ? 1 : a[0].len));
-    if (r >= 0)
-        *ret = jstr_strip(&s, a[0].type == J_NONE ? NULL : &a[0], JS_LEFT | JS_RIGHT);
-    return r;
+    return r < 0 ? r
+                 : jstr_strip_charged(rt, &s, a[0].type == J_NONE ? NULL : &a[0], JS_LEFT | JS_RIGHT, ret);
 }
 
 static int f_replace(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
@@ -198,14 +195,15 @@ static int f_center(struct jrt *rt, const struct jval *in, const struct jcall *a
     if (r < 0)
         return r;
     int64_t room = width - (int64_t)jstr_count(s.s, s.len), left = room / 2 + (room & width & 1);
-    size_t start = rt->out.len;
-    for (int64_t i = 0; r >= 0 && i < left; i++)
-        r = jout(rt, b.s, 1);
+    struct jval parts[3] = { b, s, b };
+    r = room > 0 ? jstr_repeat(rt, &b, left, &parts[0]) : 0;
+    if (r >= 0 && room > 0)
+        r = jstr_repeat(rt, &b, room - left, &parts[2]);
+    if (room <= 0)
+        parts[0] = parts[2] = jstr("", 0);
     if (r >= 0)
-        r = jout(rt, s.s, s.len);
-    for (int64_t i = left; r >= 0 && i < room; i++)
-        r = jout(rt, b.s, 1);
-    return r < 0 ? r : jcapture(rt, start, ret);
+        r = jcharge(rt, s.len / 32);
+    return r < 0 ? r : jstr_concat(rt, parts, 3, ret);
 }
 
 static int indent_lines(struct jrt *rt, const struct jval *lines, const struct jval *by, bool first,
@@ -269,6 +267,9 @@ static int f_truncate(struct jrt *rt, const struct jval *in, const struct jcall 
     int64_t tail = (int64_t)jstr_count(end.s, end.len);
     if (length < tail || leeway < 0)
         return jfail(rt, "truncate wants a length of at least %lld and no negative leeway", (long long)tail);
+    r = jcharge(rt, in->type == J_STR ? in->len / 32 : 0);
+    if (r < 0)
+        return r;
     int64_t have_n = jlen(in); /* what is short enough passes, text or not */
     *ret = *in;
     if (have_n >= 0 && have_n - leeway <= length)
@@ -277,7 +278,10 @@ static int f_truncate(struct jrt *rt, const struct jval *in, const struct jcall 
     if (r < 0)
         return r;
     part = jsub(in, 0, jstr_offset(in->s, in->len, (size_t)(length - tail)));
-    const char *space = jtruth(&a[1]) ? NULL : jstr_find(part.s, part.len, " ", 1, true);
+    const char *space = NULL;
+    r = jtruth(&a[1]) ? 0 : jstr_rfind(rt, part.s, part.len, " ", 1, &space);
+    if (r < 0)
+        return r;
     parts[0] = space ? jsub(&part, 0, (size_t)(space - part.s)) : part;
     parts[1] = end;
     return jstr_concat(rt, parts, 2, ret);
@@ -312,14 +316,14 @@ static int f_urlencode(struct jrt *rt, const struct jval *in, const struct jcall
     if (r >= 0)
         r = jstr_of(rt, in, &s);
     if (r >= 0)
-        r = jcharge(rt, s.len / 4);
+        r = jcharge(rt, s.len);
     start = rt->out.len;
     for (size_t i = 0; r >= 0 && i < s.len; i++) {
         unsigned char c = (unsigned char)s.s[i];
         if (isalnum(c) || (c && strchr("_.-~/", c)))
             buf_putc(&rt->out, (char)c);
         else
-            buf_printf(&rt->out, "%%%02X", c);
+            jout_hex(rt, "%", c, 2, true);
     }
     if (r >= 0)
         r = jout_check(rt);
@@ -427,6 +431,8 @@ static int f_int(struct jrt *rt, const struct jval *in, const struct jcall *args
         r = jwant_int(rt, "the base of int", &a[1], &base);
     if (r >= 0 && base != 0 && (base < 2 || base > 36))
         return jfail(rt, "the base of int is 0 or 2 to 36");
+    if (r >= 0 && in->type == J_STR)
+        r = jcharge(rt, in->len / 4);
     return r < 0 ? r : jto_int(rt, in, base, &dflt, ret);
 }
 
@@ -438,6 +444,8 @@ static int f_float(struct jrt *rt, const struct jval *in, const struct jcall *ar
     int r = jbind(rt, args, "float", "default", 0, a, have);
     if (r >= 0 && in->type == J_UNDEF)
         return jundef_fail(rt, in);
+    if (r >= 0 && in->type == J_STR)
+        r = jcharge(rt, in->len / 4);
     *ret = r >= 0 && have[0] ? a[0] : jfloat(0.0);
     if (jis_number(in))
         *ret = jfloat(jnum_of(in));

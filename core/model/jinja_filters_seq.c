@@ -18,7 +18,7 @@ static int f_length(struct jrt *rt, const struct jval *in, const struct jcall *a
     if (n < 0)
         return jfail(rt, "a %s has no length", jtype_name(in));
     *ret = jint(n);
-    return jcharge(rt, in->type == J_STR ? in->len / 64 : 0);
+    return jcharge(rt, in->type == J_STR ? in->len / 32 : 0);
 }
 
 static int f_list(struct jrt *rt, const struct jval *in, const struct jcall *args, struct jval *ret)
@@ -521,6 +521,8 @@ static int f_reverse(struct jrt *rt, const struct jval *in, const struct jcall *
     if (in->type == J_STR)
         return jslice(rt, in, part, ret);
     int r = jcollect(rt, in, &from, &n);
+    if (r >= 0)
+        r = jcharge(rt, n / 4);
     if (r < 0)
         return r;
     items = jalloc(rt, n, sizeof *items);

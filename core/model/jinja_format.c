@@ -40,7 +40,7 @@ static int lay_out(struct jrt *rt, const struct spec *s, char dflt, const char *
         left = room;
     else if (align == '^')
         left = room / 2;
-    int r = jcharge(rt, (size_t)room / 16);
+    int r = jcharge(rt, (size_t)room / 4);
     if (r >= 0 && align != '=')
         r = pad(rt, s, left);
     if (r >= 0)

@@ -25,7 +25,7 @@ int jget_path(struct jrt *rt, const struct jval *v, const struct jval *path, con
         return 0;
     if (path->type != J_STR)
         return jgetitem(rt, v, path, ret);
-    int r = 0;
+    int r = jcharge(rt, path->len / 32);
     for (size_t at = 0; r >= 0 && at <= path->len;) {
         const char *dot = memchr(path->s + at, '.', path->len - at);
         size_t end = dot ? (size_t)(dot - path->s) : path->len;
@@ -47,7 +47,10 @@ int jget_path(struct jrt *rt, const struct jval *v, const struct jval *path, con
 static int passes(struct jrt *rt, struct jgen *g, const struct jval *item)
 {
     struct jval v = *item;
-    int r = g->by_attr ? jget_path(rt, item, &g->attr, NULL, &v) : 0;
+    int r = jcharge(rt, 2);
+    if (r < 0)
+        return r;
+    r = g->by_attr ? jget_path(rt, item, &g->attr, NULL, &v) : 0;
     if (r < 0)
         return r;
     if (g->index == JGEN_ALL)

@@ -9,7 +9,7 @@
 
 static void escape_unit(struct jrt *rt, uint32_t unit)
 {
-    buf_printf(&rt->out, "\\u%04x", unit);
+    jout_hex(rt, "\\u", unit, 4, false);
 }
 
 static void json_char(struct jrt *rt, const char *s, size_t n, uint32_t cp, bool ascii)
@@ -36,7 +36,7 @@ static bool plain_byte(char c)
 
 static int json_str(struct jrt *rt, const char *s, size_t len, bool ascii)
 {
-    int r = jcharge(rt, len / 8);
+    int r = jcharge(rt, 1 + len / 8);
     if (r < 0)
         return r;
     size_t special = 0;
@@ -57,7 +57,7 @@ static int json_str(struct jrt *rt, const char *s, size_t len, bool ascii)
         special++;
     }
     buf_putc(&rt->out, '"');
-    r = jcharge(rt, special);
+    r = jcharge(rt, ascii ? special * 4 : special);
     return r < 0 ? r : jout_check(rt);
 }
 
@@ -66,7 +66,9 @@ static int json_break(struct jrt *rt, const struct jjson *how, unsigned level)
     int r = 0;
     if (!how->indent)
         return 0;
-    r = jout(rt, "\n", 1);
+    r = jcharge(rt, level / 4);
+    if (r >= 0)
+        r = jout(rt, "\n", 1);
     for (unsigned i = 0; r >= 0 && i < level; i++)
         r = jout(rt, how->indent, how->indent_len);
     return r;
@@ -124,37 +126,49 @@ static int sort_pairs(struct jrt *rt, struct jpair *p, size_t n)
     return 0;
 }
 
-static int json_dict(struct jrt *rt, const struct jval *v, const struct jjson *how, unsigned level)
+static int json_pair(struct jrt *rt, const struct jpair *p, bool first, const struct jjson *how,
+                     unsigned level)
+{
+    int r = first ? 0 : jout(rt, how->item_sep, how->item_len);
+    if (r >= 0)
+        r = json_break(rt, how, level);
+    if (r >= 0)
+        r = json_key(rt, &p->k, how);
+    if (r >= 0)
+        r = jout(rt, how->key_sep, how->key_len);
+    return r < 0 ? r : jwrite_json(rt, &p->v, how, level);
+}
+
+static int json_sorted(struct jrt *rt, const struct jval *v, const struct jjson *how, unsigned level)
 {
     size_t n = (size_t)jlen(v), i = 0;
     struct jiter it;
-    struct jval view = *v, pair;
-    if (n == 0)
-        return jout(rt, "{}", 2);
-    view.flags = v->type == J_JDICT ? JF_JSON : 0;
-    view.type = J_VIEW;
-    view.aux = JV_ITEMS;
     struct jpair *pairs = jalloc(rt, n, sizeof *pairs);
     if (!pairs)
         return jnomem(rt);
-    int r = jiter_init(rt, &it, &view);
-    while (r >= 0 && i < n && (r = jiter_next(rt, &it, &pair)) == 1)
-        pairs[i++] = (struct jpair){ pair.items[0], pair.items[1] };
-    if (r >= 0 && how->sort)
-        r = sort_pairs(rt, pairs, n);
+    int r = jiter_init(rt, &it, v);
+    while (r >= 0 && i < n && (r = jiter_pair(rt, &it, &pairs[i].k, &pairs[i].v)) == 1)
+        i++;
     if (r >= 0)
-        r = jout(rt, "{", 1);
-    for (i = 0; r >= 0 && i < n; i++) {
-        if (i > 0)
-            r = jout(rt, how->item_sep, how->item_len);
-        if (r >= 0)
-            r = json_break(rt, how, level + 1);
-        if (r >= 0)
-            r = json_key(rt, &pairs[i].k, how);
-        if (r >= 0)
-            r = jout(rt, how->key_sep, how->key_len);
-        if (r >= 0)
-            r = jwrite_json(rt, &pairs[i].v, how, level + 1);
+        r = sort_pairs(rt, pairs, n);
+    for (i = 0; r >= 0 && i < n; i++)
+        r = json_pair(rt, &pairs[i], i == 0, how, level);
+    return r;
+}
+
+static int json_dict(struct jrt *rt, const struct jval *v, const struct jjson *how, unsigned level)
+{
+    struct jiter it;
+    struct jpair p;
+    if (jlen(v) == 0)
+        return jout(rt, "{}", 2);
+    int r = jout(rt, "{", 1);
+    if (r >= 0 && how->sort) {
+        r = json_sorted(rt, v, how, level + 1);
+    } else if (r >= 0) {
+        r = jiter_init(rt, &it, v);
+        for (bool first = true; r >= 0 && (r = jiter_pair(rt, &it, &p.k, &p.v)) == 1; first = false)
+            r = json_pair(rt, &p, first, how, level + 1);
     }
     if (r >= 0)
         r = json_break(rt, how, level);

@@ -425,7 +425,8 @@ static int lex_bracket(struct jlex *lx, char c)
     const char *which = strchr(open, c);
     if (which) {
         if (lx->nbrackets == JINJA_MAX_NEST)
-            return jlex_fail(lx, lx->pos, "brackets inside one another: at most %u", JINJA_MAX_NEST);
+            return jlex_fail(lx, lx->pos, "blocks and brackets inside one another: at most %u",
+                             JINJA_MAX_NEST);
         lx->brackets[lx->nbrackets++] = close[which - open];
         return 0;
     }

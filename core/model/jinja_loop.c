@@ -41,11 +41,15 @@ static int peek(struct jrt *rt, struct jloop *l)
 static int length(struct jrt *rt, struct jloop *l, size_t *ret)
 {
     if (!l->known) {
-        int64_t n = jlen(&l->it.src);
+        const struct jval *src = &l->it.src;
+        int r = jcharge(rt, src->type == J_STR ? src->len / 32 : 0);
+        int64_t n = r < 0 ? 0 : jlen(src);
+        if (r < 0)
+            return r;
         l->length = (size_t)n;
         if (n < 0) {
             struct jval rest = { .type = J_LIST };
-            int r = jcollect(rt, &l->it.src, &rest.items, &rest.len);
+            r = jcollect(rt, &l->it.src, &rest.items, &rest.len);
             if (r >= 0)
                 r = jiter_init(rt, &l->it, &rest);
             if (r < 0)

@@ -26,11 +26,7 @@ static int strip(struct jrt *rt, const struct jval *self, const struct jcall *ar
     int r = jbind(rt, args, what, "chars", 0, a, have);
     if (r >= 0 && a[0].type != J_NONE)
         r = jwant_str(rt, what, &a[0]);
-    if (r >= 0)
-        r = jcharge(rt, self->len / 64 * (a[0].type == J_NONE ? 1 : a[0].len));
-    if (r >= 0)
-        *ret = jstr_strip(self, a[0].type == J_NONE ? NULL : &a[0], sides);
-    return r;
+    return r < 0 ? r : jstr_strip_charged(rt, self, a[0].type == J_NONE ? NULL : &a[0], sides, ret);
 }
 
 METHOD(m_strip)
@@ -124,14 +120,19 @@ static int partition(struct jrt *rt, const struct jval *self, const struct jcall
     part = r < 0 ? NULL : jalloc(rt, 3, sizeof *part);
     if (!part)
         return r < 0 ? r : jnomem(rt);
-    const char *hit = jstr_find(self->s, self->len, a[0].s, a[0].len, right);
+    const char *hit = NULL;
+    r = jcharge_find(rt, self->len, a[0].len);
+    if (r >= 0 && right)
+        r = jstr_rfind(rt, self->s, self->len, a[0].s, a[0].len, &hit);
+    else if (r >= 0)
+        hit = jstr_find(self->s, self->len, a[0].s, a[0].len);
     size_t at = hit ? (size_t)(hit - self->s) : right ? 0 : self->len;
     size_t behind = hit ? at + a[0].len : at;
     part[0] = jsub(self, 0, at);
     part[1] = jsub(self, at, behind);
     part[2] = jsub(self, behind, self->len);
     *ret = (struct jval){ .type = J_TUPLE, .items = part, .len = 3 };
-    return jcharge(rt, self->len / 16);
+    return r;
 }
 
 METHOD(m_partition)
@@ -150,7 +151,7 @@ static int window(struct jrt *rt, const struct jval *self, const struct jval *a,
                   int64_t *base, bool *ok)
 {
     int64_t n = (int64_t)jstr_count(self->s, self->len), at[2] = { 0, n };
-    int r = jcharge(rt, self->len / 32);
+    int r = jcharge(rt, self->len / 8);
     for (int i = 0; r >= 0 && i < 2; i++) {
         if (a[i].type == J_NONE)
             continue;
@@ -179,11 +180,15 @@ static int find(struct jrt *rt, const struct jval *self, const struct jcall *arg
         r = jwant_str(rt, what, &a[0]);
     if (r >= 0)
         r = window(rt, self, &a[1], &in, &base, &ok);
-    if (r >= 0)
-        r = jcharge(rt, in.len / 8);
+    const char *hit = NULL;
+    if (r >= 0 && ok)
+        r = jcharge_find(rt, in.len, a[0].len);
+    if (r >= 0 && ok && last)
+        r = jstr_rfind(rt, in.s, in.len, a[0].s, a[0].len, &hit);
+    else if (r >= 0 && ok)
+        hit = jstr_find(in.s, in.len, a[0].s, a[0].len);
     if (r < 0)
         return r;
-    const char *hit = ok ? jstr_find(in.s, in.len, a[0].s, a[0].len, last) : NULL;
     if (!hit && must)
         return jfail(rt, "%s did not find the text", what);
     *ret = jint(hit ? base + (int64_t)jstr_count(in.s, (size_t)(hit - in.s)) : -1);
@@ -221,11 +226,11 @@ METHOD(m_count)
     if (r >= 0)
         r = window(rt, self, &a[1], &in, &base, &ok);
     if (r >= 0)
-        r = jcharge(rt, in.len / 8);
+        r = jcharge_find(rt, in.len, a[0].len);
     if (r >= 0 && a[0].len == 0)
         n = ok ? (int64_t)jstr_count(in.s, in.len) + 1 : 0;
     for (size_t at = 0; r >= 0 && a[0].len > 0 && at < in.len; n++) {
-        const char *hit = jstr_find(in.s + at, in.len - at, a[0].s, a[0].len, false);
+        const char *hit = jstr_find(in.s + at, in.len - at, a[0].s, a[0].len);
         if (!hit)
             break;
         at = (size_t)(hit - in.s) + a[0].len;
@@ -255,6 +260,8 @@ static int affix(struct jrt *rt, const struct jval *self, const struct jcall *ar
     for (size_t i = 0; r >= 0 && ok && !found && i < list.len; i++) {
         const struct jval *x = &list.items[i];
         r = jwant_str(rt, what, x);
+        if (r >= 0)
+            r = jcharge(rt, x->len / 64);
         if (r >= 0 && x->len <= in.len)
             found = x->len == 0 || memcmp(end ? in.s + in.len - x->len : in.s, x->s, x->len) == 0;
     }
@@ -337,6 +344,8 @@ static int justify(struct jrt *rt, const struct jval *self, const struct jcall *
         if (r >= 0 && jstr_count(space.s, space.len) != 1)
             return jfail(rt, "%s fills with one character", what);
     }
+    if (r >= 0)
+        r = jcharge(rt, self->len / 32);
     if (r < 0)
         return r;
     int64_t have_n = (int64_t)jstr_count(self->s, self->len), room = width > have_n ? width - have_n : 0;
@@ -371,6 +380,8 @@ METHOD(m_zfill)
     int r = jbind(rt, args, "zfill()", "width", 1, a, have);
     if (r >= 0)
         r = jwant_int(rt, "zfill()", &a[0], &width);
+    if (r >= 0)
+        r = jcharge(rt, self->len / 32);
     if (r < 0)
         return r;
     size_t sign = self->len && (self->s[0] == '-' || self->s[0] == '+');
@@ -380,18 +391,33 @@ METHOD(m_zfill)
     return r < 0 ? r : jstr_concat(rt, parts, 3, ret);
 }
 
-/* The is...() family: what every character must be. Beyond ASCII only space and case are known here. */
+/* Letters beyond ASCII that are known here: those with a case, and the common ones of East Asia. */
+static bool is_letter(uint32_t cp)
+{
+    return jcase_cased(cp) || (cp >= 0x3041 && cp <= 0x3096) || (cp >= 0x30a1 && cp <= 0x30fa) ||
+           (cp >= 0x3400 && cp <= 0x4dbf) || (cp >= 0x4e00 && cp <= 0x9fff) || (cp >= 0xac00 && cp <= 0xd7a3);
+}
+
+/* The is...() family: what every character must be. */
 static int all_chars(struct jrt *rt, const struct jval *self, const struct jcall *args, const char *what,
                      int (*is)(int), struct jval *ret)
 {
     bool all = self->len > 0;
     int r = none_wanted(rt, args, what);
     if (r >= 0)
-        r = jcharge(rt, self->len / 16);
+        r = jcharge(rt, self->len / 2);
     for (size_t i = 0; r >= 0 && all && i < self->len; i++) {
-        if ((unsigned char)self->s[i] >= 0x80)
-            return jfail(rt, "%s works on ASCII text here", what);
-        all = is((unsigned char)self->s[i]) != 0;
+        uint32_t cp = 0;
+        size_t n = utf8_decode(self->s + i, self->len - i, &cp);
+        i += n ? n - 1 : 0;
+        if (cp < 0x80)
+            all = is((int)cp) != 0;
+        else if (jis_space(cp))
+            all = false;
+        else if (is_letter(cp))
+            all = is('a') != 0;
+        else
+            return jfail(rt, "%s does not know the character U+%04X", what, cp);
     }
     *ret = jbool(all);
     return r;
@@ -417,7 +443,7 @@ METHOD(m_isspace)
     struct jval rest = jstr_strip(self, NULL, JS_LEFT);
     int r = none_wanted(rt, args, "isspace()");
     *ret = jbool(self->len > 0 && rest.len == 0);
-    return r < 0 ? r : jcharge(rt, self->len / 16);
+    return r < 0 ? r : jcharge(rt, (self->len - rest.len) / 8);
 }
 
 static int case_test(struct jrt *rt, const struct jval *self, const struct jcall *args, const char *test,

@@ -538,7 +538,7 @@ static int parse_body(struct jparser *p, const char *const *ends, struct jnode *
     if (!body)
         return jparse_nomem(p);
     if (++p->depth > JINJA_MAX_NEST)
-        return jlex_fail(&p->lex, pos, "blocks inside one another: at most %u", JINJA_MAX_NEST);
+        return jlex_fail(&p->lex, pos, "blocks and brackets inside one another: at most %u", JINJA_MAX_NEST);
     int r = 0;
     while (r == 0 && p->cur.type != JT_EOF) {
         if (p->cur.type == JT_DATA)

@@ -82,6 +82,16 @@ int jout(struct jrt *rt, const char *s, size_t len)
     return jcharge(rt, len / 64);
 }
 
+void jout_hex(struct jrt *rt, const char *prefix, uint32_t value, unsigned digits, bool upper)
+{
+    const char *set = upper ? "0123456789ABCDEF" : "0123456789abcdef";
+    char text[8];
+    for (unsigned i = 0; i < digits; i++)
+        text[i] = set[value >> (4 * (digits - 1 - i)) & 15];
+    buf_puts(&rt->out, prefix);
+    buf_append(&rt->out, text, digits);
+}
+
 void jdiscard(struct jrt *rt, size_t start)
 {
     rt->out.len = start;

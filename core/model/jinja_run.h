@@ -49,6 +49,7 @@ int jenter(struct jrt *rt); /* one level deeper; pair with rt->depth-- when it r
 void *jalloc(struct jrt *rt, size_t n, size_t size); /* NULL: none is left */
 int jnomem(struct jrt *rt);                          /* ... which is this error */
 int jout(struct jrt *rt, const char *s, size_t len);
+void jout_hex(struct jrt *rt, const char *prefix, uint32_t value, unsigned digits, bool upper);
 int jout_check(struct jrt *rt);
 /* Text written to rt->out since `start` becomes a string value and leaves rt->out. */
 int jcapture(struct jrt *rt, size_t start, struct jval *ret);

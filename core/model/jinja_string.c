@@ -55,13 +55,28 @@ static bool in_set(const struct jval *chars, const char *s, size_t n, uint32_t c
 {
     if (!chars)
         return jis_space(cp);
-    return jstr_find(chars->s, chars->len, s, n, false) != NULL;
+    return jstr_find(chars->s, chars->len, s, n) != NULL;
+}
+
+int jstr_strip_charged(struct jrt *rt, const struct jval *s, const struct jval *chars, unsigned sides,
+                       struct jval *ret)
+{
+    size_t each = chars ? 1 + chars->len / 16 : 1;
+    int r = jcharge(rt, each);
+    *ret = jstr_strip(s, chars, sides);
+    return r < 0 ? r : jcharge(rt, (s->len - ret->len) / 8 * each);
 }
 
 struct jval jstr_strip(const struct jval *s, const struct jval *chars, unsigned sides)
 {
     size_t from = 0, to = s->len;
     uint32_t cp = 0;
+    while (!chars && sides & JS_LEFT && from < to && (unsigned char)s->s[from] < 0x80 &&
+           jis_space((unsigned char)s->s[from]))
+        from++;
+    while (!chars && sides & JS_RIGHT && from < to && (unsigned char)s->s[to - 1] < 0x80 &&
+           jis_space((unsigned char)s->s[to - 1]))
+        to--;
     while (sides & JS_LEFT && from < to) {
         size_t n = utf8_decode(s->s + from, to - from, &cp);
         if (n == 0 || !in_set(chars, s->s + from, n, cp))
@@ -77,21 +92,37 @@ struct jval jstr_strip(const struct jval *s, const struct jval *chars, unsigned 
     return jsub(s, from, to);
 }
 
-const char *jstr_find(const char *s, size_t len, const char *what, size_t wlen, bool last)
+const char *jstr_find(const char *s, size_t len, const char *what, size_t wlen)
 {
     if (wlen > len)
         return NULL;
     if (wlen == 0)
-        return last ? s + len : s;
-    if (!last)
-        return memmem(s, len, what, wlen);
-    for (size_t at = len - wlen + 1; at > 0;) {
+        return s;
+    return wlen == 1 ? memchr(s, what[0], len) : memmem(s, len, what, wlen);
+}
+
+/* memmem looks at up to 256 bytes of a short pattern again and again before it turns to something linear. */
+int jcharge_find(struct jrt *rt, size_t len, size_t wlen)
+{
+    return jcharge(rt, len / 8 * (1 + (wlen < 256 ? wlen : 256) / 64));
+}
+
+int jstr_rfind(struct jrt *rt, const char *s, size_t len, const char *what, size_t wlen, const char **ret)
+{
+    *ret = wlen == 0 ? s + len : NULL;
+    if (wlen == 0 || wlen > len)
+        return 0;
+    int r = jcharge(rt, len / 32);
+    for (size_t at = len - wlen + 1; r >= 0 && at > 0;) {
         const char *p = memrchr(s, what[0], at);
-        if (!p || memcmp(p, what, wlen) == 0)
-            return p;
+        r = jcharge(rt, 1 + wlen / 32);
+        if (!p || memcmp(p, what, wlen) == 0) {
+            *ret = p;
+            break;
+        }
         at = (size_t)(p - s);
     }
-    return NULL;
+    return r;
 }
 
 /* ---- case */
@@ -184,9 +215,9 @@ int jstr_replace(struct jrt *rt, const struct jval *s, const struct jval *from, 
                  int64_t max, struct jval *ret)
 {
     size_t start = rt->out.len, at = 0;
-    int r = jcharge(rt, s->len / 8);
+    int r = jcharge_find(rt, s->len, from->len);
     while (r >= 0 && max != 0) {
-        const char *hit = at > s->len ? NULL : jstr_find(s->s + at, s->len - at, from->s, from->len, false);
+        const char *hit = at > s->len ? NULL : jstr_find(s->s + at, s->len - at, from->s, from->len);
         if (!hit)
             break;
         size_t pos = (size_t)(hit - s->s);
@@ -326,8 +357,12 @@ static int split_at(struct jrt *rt, const struct jval *s, const struct jval *sep
     size_t from = 0, to = s->len;
     int r = 0;
     while (r >= 0 && max != 0) {
-        const char *hit = jstr_find(s->s + from, to - from, sep->s, sep->len, right);
-        if (!hit)
+        const char *hit = NULL;
+        if (right)
+            r = jstr_rfind(rt, s->s + from, to - from, sep->s, sep->len, &hit);
+        else
+            hit = jstr_find(s->s + from, to - from, sep->s, sep->len);
+        if (!hit || r < 0)
             break;
         size_t at = (size_t)(hit - s->s);
         r = push(rt, p, right ? jsub(s, at + sep->len, to) : jsub(s, from, at));
@@ -344,11 +379,15 @@ int jstr_split(struct jrt *rt, const struct jval *s, const struct jval *sep, int
                struct jval *ret)
 {
     struct pieces p = { 0 };
-    int r = jcharge(rt, s->len / 8);
+    int r = jcharge_find(rt, s->len, sep ? sep->len : 0);
     if (r < 0)
         return r;
     if (sep && sep->len == 0)
         return jfail(rt, "split() by an empty text");
+    if (!sep)
+        r = jcharge(rt, s->len / 8);
+    if (r < 0)
+        return r;
     if (sep)
         r = split_at(rt, s, sep, max, right, &p);
     else

@@ -94,7 +94,15 @@ static void repr_char(struct jrt *rt, const char *s, size_t n, uint32_t cp, char
     } else if (printable(cp)) {
         buf_append(&rt->out, s, n);
     } else {
-        buf_printf(&rt->out, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+        jout_hex(rt,
+                 cp < 0x100     ? "\\x"
+                 : cp < 0x10000 ? "\\u"
+                                : "\\U",
+                 cp,
+                 cp < 0x100     ? 2
+                 : cp < 0x10000 ? 4
+                                : 8,
+                 false);
     }
 }
 
@@ -102,13 +110,21 @@ static int repr_str(struct jrt *rt, const struct jval *v)
 {
     bool single = v->len && memchr(v->s, '\'', v->len), dbl = v->len && memchr(v->s, '"', v->len);
     char quote = single && !dbl ? '"' : '\'';
-    int r = jcharge(rt, v->len / 4);
+    int r = jcharge(rt, 2 + v->len / 2);
     if (r < 0)
         return r;
     if (v->flags & JF_MARKUP)
         buf_puts(&rt->out, "Markup(");
     buf_putc(&rt->out, quote);
     for (size_t i = 0; i < v->len;) {
+        size_t run = i;
+        while (run < v->len && v->s[run] >= 0x20 && v->s[run] < 0x7f && v->s[run] != '\\' &&
+               v->s[run] != quote)
+            run++;
+        buf_append(&rt->out, v->s + i, run - i);
+        i = run;
+        if (i == v->len)
+            break;
         uint32_t cp = 0;
         unsigned n = utf8_decode(v->s + i, v->len - i, &cp);
         repr_char(rt, v->s + i, n ? n : 1, cp, quote);
@@ -139,18 +155,16 @@ static int repr_seq(struct jrt *rt, const struct jval *v)
 static int repr_dict(struct jrt *rt, const struct jval *v)
 {
     struct jiter it;
-    struct jval k, item = jnone();
+    struct jval k, item;
     int r = jout(rt, "{", 1);
     if (r >= 0)
         r = jiter_init(rt, &it, v);
-    for (bool first = true; r >= 0 && (r = jiter_next(rt, &it, &k)) == 1; first = false) {
+    for (bool first = true; r >= 0 && (r = jiter_pair(rt, &it, &k, &item)) == 1; first = false) {
         r = first ? 0 : jout(rt, ", ", 2);
         if (r >= 0)
             r = jwrite_repr(rt, &k);
         if (r >= 0)
             r = jout(rt, ": ", 2);
-        if (r >= 0)
-            r = jdict_get(rt, v, &k, &item);
         if (r >= 0)
             r = jwrite_repr(rt, &item);
     }
@@ -214,7 +228,8 @@ static int write_plain(struct jrt *rt, const struct jval *v)
     case J_BOOL:
         return v->i ? jout(rt, "True", 4) : jout(rt, "False", 5);
     case J_INT:
-        return jout(rt, text, (size_t)snprintf(text, sizeof text, "%lld", (long long)v->i));
+        r = jcharge(rt, 3);
+        return r < 0 ? r : jout(rt, text, (size_t)snprintf(text, sizeof text, "%lld", (long long)v->i));
     case J_FLOAT:
         r = jcharge(rt, 80);
         return r < 0 ? r : jout(rt, text, jfloat_repr(v->f, text));
@@ -280,7 +295,7 @@ int jwrite_escaped(struct jrt *rt, const struct jval *v)
     int r = jstr_of(rt, v, &s);
     if (r < 0 || s.flags & JF_MARKUP)
         return r < 0 ? r : jout(rt, s.s, s.len);
-    r = jcharge(rt, s.len / 16);
+    r = jcharge(rt, s.len / 2);
     for (size_t i = 0; r >= 0 && i < s.len; i++) {
         const char *which = s.s[i] ? strchr(special, s.s[i]) : NULL;
         if (which)

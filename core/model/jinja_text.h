@@ -28,13 +28,19 @@ size_t jstr_offset(const char *s, size_t len, size_t cp); /* byte where code poi
 bool jis_space(uint32_t cp);
 struct jval jsub(const struct jval *s, size_t from, size_t to); /* bytes */
 struct jval jstr_strip(const struct jval *s, const struct jval *chars, unsigned sides);
+int jstr_strip_charged(struct jrt *rt, const struct jval *s, const struct jval *chars, unsigned sides,
+                       struct jval *ret);
 int jstr_case(struct jrt *rt, const struct jval *s, enum jcase how, struct jval *ret);
 int jstr_replace(struct jrt *rt, const struct jval *s, const struct jval *from, const struct jval *to,
                  int64_t max, struct jval *ret);
 int jstr_split(struct jrt *rt, const struct jval *s, const struct jval *sep, int64_t max, bool right,
                struct jval *ret);
 int jstr_lines(struct jrt *rt, const struct jval *s, bool keep, struct jval *ret);
-const char *jstr_find(const char *s, size_t len, const char *what, size_t wlen, bool last);
+const char *jstr_find(const char *s, size_t len, const char *what, size_t wlen);
+/* What looking once through len bytes costs. */
+int jcharge_find(struct jrt *rt, size_t len, size_t wlen);
+/* The last one, or NULL; charges as it goes. */
+int jstr_rfind(struct jrt *rt, const char *s, size_t len, const char *what, size_t wlen, const char **ret);
 int jstr_join(struct jrt *rt, const struct jval *sep, const struct jval *items, bool strict,
               struct jval *ret);
 int jstr_repeat(struct jrt *rt, const struct jval *s, int64_t times, struct jval *ret);

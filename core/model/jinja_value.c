@@ -199,7 +199,9 @@ static int seq_equal(struct jrt *rt, const struct jval *a, const struct jval *b)
         return 0;
     for (size_t i = 0; i < a->len; i++) {
         struct jval x = jseq_get(a, i), y = jseq_get(b, i);
-        int r = jequal(rt, &x, &y);
+        int r = jcharge(rt, 1);
+        if (r >= 0)
+            r = jequal(rt, &x, &y);
         if (r != 1)
             return r;
     }
@@ -213,10 +215,8 @@ static int dict_equal(struct jrt *rt, const struct jval *a, const struct jval *b
     if (jlen(a) != jlen(b))
         return 0;
     int r = jiter_init(rt, &it, a);
-    while (r >= 0 && (r = jiter_next(rt, &it, &k)) == 1) {
-        r = jdict_get(rt, a, &k, &x);
-        if (r >= 0)
-            r = jdict_get(rt, b, &k, &y);
+    while (r >= 0 && (r = jiter_pair(rt, &it, &k, &x)) == 1) {
+        r = jdict_get(rt, b, &k, &y);
         if (r == 1)
             r = jequal(rt, &x, &y);
         if (r != 1)
@@ -271,7 +271,9 @@ static int seq_less(struct jrt *rt, const struct jval *a, const struct jval *b)
 {
     for (size_t i = 0; i < a->len && i < b->len; i++) {
         struct jval x = jseq_get(a, i), y = jseq_get(b, i);
-        int r = jequal(rt, &x, &y);
+        int r = jcharge(rt, 1);
+        if (r >= 0)
+            r = jequal(rt, &x, &y);
         if (r < 0)
             return r;
         if (r == 0)
@@ -333,6 +335,14 @@ static int scan(struct jrt *rt, const struct jval *seq, const struct jval *item)
     return r;
 }
 
+static int range_has(const struct jval *v, int64_t i)
+{
+    if (v->len == 0)
+        return 0;
+    __int128 from = (__int128)i - v->range->start, step = v->range->step;
+    return from % step == 0 && from / step >= 0 && from / step < (__int128)v->len;
+}
+
 int jcontains(struct jrt *rt, const struct jval *seq, const struct jval *item)
 {
     struct jval got;
@@ -340,8 +350,12 @@ int jcontains(struct jrt *rt, const struct jval *seq, const struct jval *item)
     case J_STR:
         if (item->type != J_STR)
             return jfail(rt, "only text can be looked for in text, not %s", jtype_name(item));
-        int r = jcharge(rt, seq->len / 8);
-        return r < 0 ? r : jstr_find(seq->s, seq->len, item->s, item->len, false) != NULL;
+        int r = jcharge_find(rt, seq->len, item->len);
+        return r < 0 ? r : jstr_find(seq->s, seq->len, item->s, item->len) != NULL;
+    case J_RANGE:
+        if (item->type != J_INT && item->type != J_BOOL)
+            return scan(rt, seq, item);
+        return range_has(seq, item->i);
     case J_DICT:
     case J_JDICT:
         break;

@@ -54,6 +54,7 @@ int jgetitem(struct jrt *rt, const struct jval *v, const struct jval *key, struc
 int jslice(struct jrt *rt, const struct jval *v, const struct jval part[3], struct jval *ret);
 int jiter_init(struct jrt *rt, struct jiter *it, const struct jval *v);
 int jiter_next(struct jrt *rt, struct jiter *it, struct jval *ret); /* 1 item, 0 end, error */
+int jiter_pair(struct jrt *rt, struct jiter *it, struct jval *k, struct jval *v);
 int jcollect(struct jrt *rt, const struct jval *v, const struct jval **ret_items, size_t *ret_n);
 int jgen_items(struct jrt *rt, const struct jval *items, size_t n, struct jval *ret);
 int jtuple2(struct jrt *rt, const struct jval *a, const struct jval *b, struct jval *ret);

@@ -82,7 +82,8 @@ def driver():
 def render_all(cases):
     """cases: (template, variables) pairs. Returns ("text", result) or ("error", message) for each."""
     lines = "".join(json.dumps({"template": t, "vars": v, "now": NOW}) + "\n" for t, v in cases)
-    done = subprocess.run([str(driver())], input=lines.encode(), stdout=subprocess.PIPE, timeout=300, check=True)
+    done = subprocess.run([str(driver())], input=lines.encode(), capture_output=True, timeout=300, check=True)
+    assert done.stderr == b"", done.stderr.decode()  # what a sanitizer has to say
     out = []
     for line in done.stdout.decode().removesuffix("\n").split("\n"):
         answer = json.loads(line)

@@ -43,6 +43,7 @@ int main(void)
         json_t *answer = render(job);
         json_dumpf(answer, stdout, JSON_COMPACT);
         putchar('\n');
+        fflush(stdout);
         json_decref(answer);
         json_decref(job);
     }

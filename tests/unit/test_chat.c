@@ -2,6 +2,7 @@
  * Byte-for-byte comparison with jinja2 is in tests/e2e/test_render.py. */
 #include "model/chat.h"
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -218,6 +219,190 @@ Test(chat, text_that_is_not_utf8_is_refused)
     free(res.text);
 }
 
+/* ---- broken templates */
+
+#define MAX_TEMPLATES 64
+
+struct corpus {
+    char *text[MAX_TEMPLATES];
+    size_t len[MAX_TEMPLATES];
+    unsigned n;
+};
+
+static char *read_file(const char *path, size_t *ret_len)
+{
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f, "%s is there", path);
+    char *text = calloc(1, 1 << 16);
+    *ret_len = fread(text, 1, (1 << 16) - 1, f);
+    fclose(f);
+    return text;
+}
+
+static void load_corpus(struct corpus *c)
+{
+    const char *data = getenv("BERTH_TEST_DATA");
+    cr_assert_not_null(data, "BERTH_TEST_DATA names tests/data");
+    char path[1024];
+    snprintf(path, sizeof path, "%s/templates", data);
+    DIR *dir = opendir(path);
+    cr_assert_not_null(dir, "%s is there", path);
+    for (struct dirent *e; (e = readdir(dir)) && c->n < MAX_TEMPLATES;) {
+        if (e->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/templates/%s", data, e->d_name);
+        c->text[c->n] = read_file(path, &c->len[c->n]);
+        c->n++;
+    }
+    closedir(dir);
+    cr_assert_geq(c->n, 12);
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static const char *const tokens[] = {
+    "{{",
+    "}}",
+    "{%",
+    "%}",
+    "{#",
+    "#}",
+    "-%}",
+    "{%-",
+    "if ",
+    "endif",
+    "for ",
+    "endfor",
+    " in ",
+    "else",
+    "set ",
+    "endset",
+    "macro m()",
+    "m()",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "|",
+    "tojson",
+    "join",
+    "'",
+    "\"",
+    "\\",
+    "~",
+    "+",
+    "**",
+    "//",
+    "%",
+    "=",
+    "==",
+    " is ",
+    " not ",
+    " defined",
+    "range",
+    "loop.",
+    "ns.x",
+    "raw",
+    "endraw",
+    "call(x) ",
+    "caller()",
+    "break",
+    "\n",
+    "\xc3\xa9",
+    "\xff",
+    "0x",
+    "1e9",
+    "1_0",
+    "999999999",
+    "messages",
+    "|map(",
+    "|sort",
+    "*",
+    "**kwargs",
+    "[::-1]",
+    ".items()",
+    ".split()",
+    "'%s' % ",
+    ".format(",
+    "namespace(",
+    "|groupby('role')",
+    "|batch(2)",
+    "|unique",
+};
+
+/* Changes text in place; it has room for 1 << 17 bytes. */
+static size_t mutate(char *text, size_t len, const struct corpus *c, uint64_t *rng)
+{
+    size_t at = next_random(rng) % (len + 1), n = next_random(rng) % 40;
+    const char *put = tokens[next_random(rng) % (sizeof tokens / sizeof tokens[0])];
+    size_t put_len = strlen(put);
+    switch (next_random(rng) % 5) {
+    case 0: /* another byte */
+        if (at < len)
+            text[at] = (char)next_random(rng);
+        return len;
+    case 1: /* a piece less */
+        n = n < len - at ? n : len - at;
+        memmove(text + at, text + at + n, len - at - n);
+        return len - n;
+    case 2: { /* a piece of another template */
+        unsigned other = (unsigned)(next_random(rng) % c->n);
+        size_t from = next_random(rng) % c->len[other];
+        put = c->text[other] + from;
+        put_len = n < c->len[other] - from ? n : c->len[other] - from;
+        break;
+    }
+    case 3: /* cut off */
+        return next_random(rng) % 8 ? len : at;
+    default:
+        break;
+    }
+    if (len + put_len >= 1 << 17)
+        return len;
+    memmove(text + at + put_len, text + at, len - at);
+    memcpy(text + at, put, put_len);
+    return len + put_len;
+}
+
+Test(chat, broken_templates_are_refused_or_rendered)
+{
+    static const char vars[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"a \\u00e9\"}, {\"role\": \"assistant\", "
+        "\"content\": null, \"tool_calls\": [{\"id\": \"123456789\", \"function\": {\"name\": \"f\", "
+        "\"arguments\": {\"x\": [1, 2.5]}}}]}], \"bos_token\": \"<s>\", \"n\": 3, \"s\": \"text\", "
+        "\"l\": [3, 1, 2], \"d\": {\"a\": 1}, \"add_generation_prompt\": true}";
+    struct corpus c = { 0 };
+    load_corpus(&c);
+    char *text = malloc(1 << 17);
+    uint64_t rng = 0x9e3779b97f4a7c15u;
+    unsigned rendered = 0, rounds = getenv("CHAT_FUZZ") ? (unsigned)atoi(getenv("CHAT_FUZZ")) : 3000;
+    for (unsigned i = 0; i < rounds; i++) {
+        unsigned which = (unsigned)(next_random(&rng) % c.n);
+        size_t len = c.len[which];
+        memcpy(text, c.text[which], len);
+        for (uint64_t k = next_random(&rng) % 6 + 1; k > 0; k--)
+            len = mutate(text, len, &c, &rng);
+        struct result res = render_with(text, len, vars);
+        cr_assert(res.r == 0 || res.r == -EINVAL || res.r == -E2BIG, "round %u returned %d", i, res.r);
+        cr_assert(res.r == 0 || res.err[0], "round %u says what is wrong", i);
+        rendered += res.r == 0;
+        free(res.text);
+    }
+    cr_log_info("%u of %u rendered", rendered, rounds);
+    cr_expect_gt(rendered, rounds / 50);
+    for (unsigned i = 0; i < c.n; i++)
+        free(c.text[i]);
+    free(text);
+}
+
 /* ---- bounds */
 
 Test(chat, endless_work_ends)
@@ -263,4 +448,120 @@ Test(chat, endless_work_ends)
     cr_log_info("the worst of %zu templates took %.1f ms", sizeof hostile / sizeof hostile[0], worst * 1e3);
     /* 0.1 s is the aim; what is not counted takes many seconds, and sanitizers are slow */
     cr_expect_lt(worst, 1.0);
+}
+
+static void refuse_repeated(const char *before, const char *piece, unsigned times, const char *after,
+                            int code, const char *message)
+{
+    struct buf b = { 0 };
+    buf_puts(&b, before);
+    for (unsigned i = 0; i < times; i++)
+        buf_puts(&b, piece);
+    buf_puts(&b, after);
+    refuse(b.data, "{}", code, message);
+    buf_free(&b);
+}
+
+Test(chat, nesting_is_bounded)
+{
+    refuse_repeated("{{ ", "(", 5000, "", -EINVAL, "blocks and brackets inside one another: at most 100");
+    refuse_repeated("{{ ", "not ", 5000, "1 }}", -EINVAL,
+                    "blocks and brackets inside one another: at most 100");
+    refuse_repeated("{{ 1", " + 1", 5000, " }}", -EINVAL, "more than 400 operators");
+    refuse_repeated("{{ a", ".b", 5000, " }}", -EINVAL, "more than 400 operators");
+    refuse_repeated("{{ 1", " if 1 else 1", 5000, " }}", -EINVAL, "at most 100");
+    refuse_repeated("", "{% if 1 %}", 5000, "", -EINVAL,
+                    "blocks and brackets inside one another: at most 100");
+    refuse_repeated("", "{% for a in b %}", 5000, "", -EINVAL,
+                    "blocks and brackets inside one another: at most 100");
+    refuse_repeated("{{ 'a' ", "'a' ", 60000, "}}", -EINVAL, "the template needs more than 64 MiB");
+    refuse_repeated("", "x", 300000, "", -EINVAL, "the template has 300000 bytes, at most 262144 are read");
+}
+
+Test(chat, values_that_hold_themselves_end)
+{
+    refuse("{% set ns = namespace() %}{% set ns.n = ns %}{{ ns }}", "{}", -E2BIG, "deeper than");
+    refuse("{% set ns = namespace(l=[]) %}{% for i in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ "
+           "ns.l|tojson }}",
+           "{}", -E2BIG, "deeper than");
+    refuse("{% set ns = namespace(g=[1]) %}{% for i in range(5000) %}{% set ns.g = ns.g|map('string') %}{% "
+           "endfor %}{{ "
+           "ns.g|list }}",
+           "{}", -E2BIG, "deeper than");
+}
+
+Test(chat, the_bound_of_the_buffer_holds)
+{
+    struct chat_template *t = NULL;
+    struct buf out = { .max = 10 };
+    char err[256] = "";
+    json_t *vars = json_object();
+    cr_assert_eq(chat_template_parse("12345678901", 11, &t, err, sizeof err), 0);
+    cr_expect_eq(chat_template_render(t, vars, NOW, &out, err, sizeof err), -E2BIG);
+    cr_expect_str_eq(err, "the prompt has 11 bytes, at most 10 are wanted");
+    json_decref(vars);
+    chat_template_free(t);
+    buf_free(&out);
+}
+
+/* ---- speed */
+
+static json_t *long_conversation(unsigned messages)
+{
+    json_t *list = json_array(), *vars = json_object();
+    char text[1024];
+    for (unsigned i = 0; i < messages; i++) {
+        size_t n = 0;
+        while (n + 32 < 620)
+            n += (size_t)snprintf(text + n, sizeof text - n, "Some t\u00e9xt %u \"of it\" ", i);
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s}", "role", i % 2 ? "assistant" : "user", "content", text));
+    }
+    json_object_set_new(vars, "messages", list);
+    json_object_set_new(vars, "add_generation_prompt", json_true());
+    return vars;
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+Test(chat, a_megabyte_of_conversation_takes_milliseconds)
+{
+    static const struct {
+        const char *name, *source;
+    } cases[] = {
+        { "SmolLM2", smollm2 },
+        { "ChatML", chat_template_chatml },
+        { "text in a namespace",
+          "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ '<' ~ m.role ~ '>' ~ "
+          "m.content|trim ~ '\\n' %}{% endfor %}{{ ns.t }}" },
+        { "+ and trim",
+          "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '<' + m.role + '>' + "
+          "m.content|trim + '\\n' %}{% endfor %}{{ ns.t }}" },
+        { "a macro", "{% macro r(m) %}<{{ m.role }}>{{ m.content }}{% endmacro %}{% for m in messages %}{{ "
+                     "r(m) }}{% endfor %}" },
+        { "tojson", "{% for m in messages %}{{ m|tojson }}{% endfor %}" },
+    };
+    json_t *vars = long_conversation(2000);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct chat_template *t = NULL;
+        struct buf out = { 0 };
+        char err[256] = "";
+        cr_assert_eq(chat_template_parse(cases[i].source, strlen(cases[i].source), &t, err, sizeof err), 0,
+                     "%s", err);
+        double start = thread_seconds();
+        int r = chat_template_render(t, vars, NOW, &out, err, sizeof err);
+        double s = thread_seconds() - start;
+        cr_expect_eq(r, 0, "%s: %s", cases[i].name, err);
+        cr_expect_gt(out.len, 1200000);
+        cr_log_info("%s: %.2f ms for %zu bytes", cases[i].name, s * 1e3, out.len);
+        cr_expect_lt(s, 0.5, "%s is not quadratic", cases[i].name);
+        chat_template_free(t);
+        buf_free(&out);
+    }
+    json_decref(vars);
 }
