@@ -111,7 +111,7 @@ static void print_tokens(const struct tokenizer *t, const int32_t *ids, size_t n
         putchar('\n');
 }
 
-static int tokenize(const char *path, const char *text, bool only_ids, bool only_pieces, bool special)
+static int tokenize(const char *path, const char *text, bool only_ids, bool only_pieces, bool plain)
 {
     struct buf input = { 0 };
     struct gguf *f;
@@ -129,7 +129,7 @@ static int tokenize(const char *path, const char *text, bool only_ids, bool only
         text = input.data ? input.data : "";
         len = input.len;
     }
-    if (tokenizer_encode(t, text, len, special ? TOKENIZER_PARSE_SPECIAL : 0, &ids, &n) < 0) {
+    if (tokenizer_encode(t, text, len, plain ? 0 : TOKENIZER_PARSE_SPECIAL, &ids, &n) < 0) {
         cmd_error("the text cannot be tokenized: out of memory, or longer than 256 MiB");
         goto out;
     }
@@ -145,17 +145,19 @@ out:
 int cmd_model_tokenize(int argc, char **argv)
 {
     struct cmd_strings words = { 0 };
-    bool ids = false, pieces = false, special = false;
+    bool ids = false, pieces = false, plain = false;
     const struct cmd_option options[] = {
         { .name = "--ids", .help = "Print the ids alone, on one line.", .flag = &ids },
         { .name = "--pieces", .help = "Print the pieces of text alone.", .flag = &pieces },
-        { .name = "--special",
-          .help = "Read \"<|im_end|>\" and its like as the tokens they name.",
-          .flag = &special },
+        { .name = "--plain",
+          .help = "Take \"<|im_end|>\" and its like literally, not as the tokens they name.",
+          .flag = &plain },
     };
     const struct cmd_spec spec = {
-        .usage = "berth model tokenize FILE.gguf [TEXT] [--ids | --pieces] [--special]",
-        .about = "Prints the tokens of TEXT, or of standard input: an id and its piece a line.",
+        .usage = "berth model tokenize FILE.gguf [TEXT] [--ids | --pieces] [--plain]",
+        .about = "Prints the tokens of TEXT, or of standard input, as the server's /tokenize makes them: an "
+                 "id and "
+                 "its piece a line.",
         .options = options,
         .n_options = sizeof options / sizeof options[0],
         .min_words = 1,
@@ -168,7 +170,7 @@ int cmd_model_tokenize(int argc, char **argv)
         code = EXIT_USAGE;
     }
     if (code < 0)
-        code = tokenize(words.items[0], words.n > 1 ? words.items[1] : NULL, ids, pieces, special);
+        code = tokenize(words.items[0], words.n > 1 ? words.items[1] : NULL, ids, pieces, plain);
     cmd_strings_free(&words);
     return code;
 }

@@ -133,9 +133,10 @@ def test_ids_pieces_and_standard_input(berth_bin, berth, synthetic_model):
     assert berth("model", "tokenize", synthetic_model, "x", "--ids", "--pieces").returncode == 2
 
 
-def test_special_tokens_are_read_only_when_asked(berth, synthetic_model):
-    assert berth("model", "tokenize", synthetic_model, "<|im_end|>", "--special", "--ids").stdout == "2\n"
-    assert len(berth("model", "tokenize", synthetic_model, "<|im_end|>", "--ids").stdout.split()) > 1
+def test_special_tokens_are_read_unless_the_text_is_plain(berth, synthetic_model):
+    assert berth("model", "tokenize", synthetic_model, "<|im_end|>", "--ids").stdout == "2\n"
+    plain = berth("model", "tokenize", synthetic_model, "<|im_end|>", "--ids", "--plain").stdout.split()
+    assert len(plain) > 1 and "2" not in plain
 
 
 def test_a_conversation_is_rendered_with_the_models_template(berth_bin, synthetic_model):
