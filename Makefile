@@ -32,7 +32,9 @@ test-long:
 asan tsan:
 	@tools/run-tests $@
 
-bench: build
+bench:
+	@tools/bootstrap packages
+	@tools/bootstrap build $(BUILD) berth
 	@[ -n "$(MODEL)" ] || tools/bootstrap model
 	@$(BUILD)/berth bench $(if $(MODEL),--set model.path=$(MODEL))
 
