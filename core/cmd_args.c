@@ -97,7 +97,7 @@ static int take_option(const struct cmd_spec *spec, int argc, char **argv, int *
     }
     value = equals ? equals + 1 : *i + 1 < argc ? argv[++*i] : NULL;
     /* A value that looks like an option is nearly always a forgotten value; --name=--value still says it. */
-    if (!value || (!equals && strncmp(value, "--", 2) == 0)) {
+    if (!value || !*value || (!equals && strncmp(value, "--", 2) == 0)) {
         cmd_error("%s wants a value: %s %s", option->name, option->name, option->value);
         return EXIT_USAGE;
     }
@@ -176,9 +176,10 @@ int cmd_args_config(const char *path, const struct cmd_strings *sets, struct con
 {
     char err[1024];
 
-    if (config_load(path, sets ? sets->items : NULL, sets ? sets->n : 0, ret_config, err, sizeof err) < 0) {
+    int r = config_load(path, sets ? sets->items : NULL, sets ? sets->n : 0, ret_config, err, sizeof err);
+    if (r < 0) {
         cmd_error("%s", err);
-        return 1;
+        return r == CONFIG_BAD_SET ? EXIT_USAGE : 1;
     }
     return -1;
 }

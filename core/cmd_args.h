@@ -57,5 +57,6 @@ void cmd_strings_free(struct cmd_strings *s);
  * is allowed. */
 int cmd_args_int(const char *option, const char *text, int64_t min, int64_t max, int64_t *ret_value);
 
-/* config_load with the error printed. Returns -1 when loaded, else the exit code 1. */
+/* config_load with the error printed. Returns -1 when loaded, else the exit code: EXIT_USAGE when an override
+ * was wrong, 1 when the file was. */
 int cmd_args_config(const char *path, const struct cmd_strings *sets, struct config **ret_config);

@@ -248,7 +248,7 @@ static int run(const struct request *q)
         return code;
 
     s.isa = c->engine.isa;
-    s.threads = c->engine.threads == CONFIG_AUTO ? machine_cores() : (uint32_t)c->engine.threads;
+    s.threads = engine_threads(c);
     s.f32_activations = strcmp(c->engine.activations, "f32") == 0;
     s.kv_f32 = strcmp(c->engine.kv_type, "f32") == 0;
     code = choose_model(c, q, &found, &s.model) < 0 ? 1 : measure(&s, q);

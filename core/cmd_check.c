@@ -1,28 +1,34 @@
-/* Check: `berth check` loads a configuration the way `berth serve` does, tries the files it names, and prints
- * the effective values with where each came from. Changes nothing, starts nothing. Tests:
- * tests/e2e/test_check.py */
+/* Check: `berth check` loads a configuration the way `berth serve` does, prints the effective values with
+ * where each came from, and checks all that serving needs but memory and free ports, by serve's own
+ * functions. Changes nothing, starts nothing. Tests: tests/e2e/test_check.py */
 #include "cmd.h"
 #include "cmd_args.h"
-#include "config/config.h"
+#include "cmd_serve_load.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static int check(const char *path, const struct cmd_strings *sets)
 {
     struct config *config;
-    char err[1024];
-    int code = cmd_args_config(path, sets, &config);
+    struct http_key *keys = NULL;
+    size_t n_keys;
+    char err[1024] = "";
+    int r, code = cmd_args_config(path, sets, &config);
 
     if (code >= 0)
         return code;
     config_print(config, stdout);
-    code = 0;
-    if (config_check_files(config, err, sizeof err) < 0) {
+    r = check_settings(config, false, &keys, &n_keys, err, sizeof err);
+    if (r == 0)
+        r = check_model(config, err, sizeof err);
+    if (r < 0)
         cmd_error("%s", err);
-        code = 1;
-    }
+    else if (r > 0)
+        cmd_error("note: %s; the rest is right", err);
+    free(keys);
     config_free(config);
-    return code;
+    return r < 0 ? 1 : 0;
 }
 
 int cmd_check(int argc, char **argv)
@@ -33,8 +39,8 @@ int cmd_check(int argc, char **argv)
     const struct cmd_spec spec = {
         .usage = "berth check [--config FILE] [--set KEY=VALUE]...",
         .about =
-            "Checks a configuration and the files it names, and prints every key with its value and where\n"
-            "the value came from: default, the file's line, or --set.",
+            "Checks a configuration and the files it names, the model but for its weights, and prints every\n"
+            "key with its value and where the value came from: default, the file's line, or --set.",
         .options = options,
         .n_options = sizeof options / sizeof options[0],
     };

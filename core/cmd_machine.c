@@ -2,11 +2,14 @@
  * included. Reads /proc and /sys once, at start. Must not know: what for. Tests: tests/e2e/test_serve.py */
 #include "cmd_serve_load.h"
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_CPUS ((size_t)1 << 20)
 
 /* The number after `key` in a file of "key number" lines; the first number when key is NULL. */
 static bool read_number(const char *path, const char *key, uint64_t *ret)
@@ -58,12 +61,27 @@ uint64_t machine_memory_available(void)
     return group < kb * 1024 ? group : kb * 1024;
 }
 
+/* The kernel wants room for every CPU it can have, which may be more than a cpu_set_t knows, and says EINVAL
+ * until it has it. */
+static uint32_t cores_of_affinity(void)
+{
+    for (size_t cpus = CPU_SETSIZE; cpus <= MAX_CPUS; cpus *= 2) {
+        size_t size = CPU_ALLOC_SIZE(cpus);
+        cpu_set_t *set = CPU_ALLOC(cpus);
+        int r = set ? sched_getaffinity(0, size, set) : -1;
+        int cores = r == 0 ? CPU_COUNT_S(size, set) : 0;
+        bool too_small = set && r < 0 && errno == EINVAL;
+        if (set)
+            CPU_FREE(set);
+        if (!too_small)
+            return cores > 0 ? (uint32_t)cores : 1;
+    }
+    return 1;
+}
+
 uint32_t machine_cores(void)
 {
-    cpu_set_t set;
-    uint32_t cores = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        cores = (uint32_t)CPU_COUNT(&set);
+    uint32_t cores = cores_of_affinity();
     FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (f) {
         uint64_t quota, period;

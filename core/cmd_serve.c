@@ -47,6 +47,7 @@ static void on_stop_signal(void *arg)
     struct server *s = arg;
     if (s->draining) {
         log_write(LOG_WARN, "exit", "reason=\"second signal\" in_flight=%u", api_in_flight(s->api));
+        http_close_listeners(s->http); /* removes the socket files */
         _exit(1);
     }
     s->draining = true;
@@ -55,6 +56,13 @@ static void on_stop_signal(void *arg)
               (long long)s->config->server.drain_s);
     api_drain(s->api);
     on_drain_tick(s);
+}
+
+static void on_hangup(void *arg)
+{
+    (void)arg;
+    log_write(LOG_WARN, "hangup",
+              "state=ignored reason=\"the configuration is read at start only; restart to change it\"");
 }
 
 static int start_sched(struct server *s, char *err, size_t errlen)
@@ -109,11 +117,6 @@ static int start_http(struct server *s, char *err, size_t errlen)
 {
     const struct config *c = s->config;
     int r;
-    if (c->server.keys_file) {
-        r = http_keys_load(c->server.keys_file, &s->keys, &s->n_keys, err, errlen);
-        if (r < 0)
-            return r;
-    }
     struct http_options o = {
         .listen = (const char *const *)c->server.listen.items,
         .n_listen = c->server.listen.n,
@@ -139,6 +142,8 @@ static int start_http(struct server *s, char *err, size_t errlen)
     if (r == 0)
         r = http_on_signal(s->http, SIGINT, on_stop_signal, s);
     if (r == 0)
+        r = http_on_signal(s->http, SIGHUP, on_hangup, s);
+    if (r == 0)
         r = http_every(s->http, DRAIN_TICK_MS, on_drain_tick, s);
     if (r < 0)
         snprintf(err, errlen, "signals: %s", strerror(-r));
@@ -163,7 +168,9 @@ static void log_ready(const struct server *s, uint64_t start_ns)
 
 static int start_all(struct server *s, char *err, size_t errlen)
 {
-    int r = load_model(s->config, &s->model, err, errlen);
+    int r = check_settings(s->config, true, &s->keys, &s->n_keys, err, errlen);
+    if (r == 0)
+        r = load_model(s->config, &s->model, err, errlen);
     if (r == 0)
         r = start_sched(s, err, errlen);
     if (r == 0)
@@ -181,6 +188,10 @@ static int serve(const struct config *c, uint64_t start_ns)
     log_level_parse(c->log.level, &level);
     log_level_set(level);
     signal(SIGPIPE, SIG_IGN);
+    /* A rotated log or a closed terminal is no reason to end; SIGHUP is answered once the loop runs. */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN);
 
     log_write(LOG_INFO, "start", "version=" BERTH_VERSION " model=%s",
               log_quote(quoted, sizeof quoted, c->model.path ? c->model.path : "models/*.gguf"));

@@ -51,14 +51,18 @@ static int read_template_file(const char *path, char **ret_text, char *err, size
     char chunk[4096];
     struct buf text = { .max = MAX_TEMPLATE_BYTES };
     FILE *f = fopen(path, "re");
-    if (!f) {
-        int r = -errno;
+    int r = f ? 0 : -errno;
+    for (size_t n; r == 0 && !text.failed && (n = fread(chunk, 1, sizeof chunk, f)) > 0;)
+        buf_append(&text, chunk, n);
+    if (r == 0 && ferror(f)) /* a directory opens, and fails only here */
+        r = errno ? -errno : -EIO;
+    if (f)
+        fclose(f);
+    if (r < 0) {
         snprintf(err, errlen, "model.chat_template: %s: %s", path, strerror(-r));
+        buf_free(&text);
         return r;
     }
-    for (size_t n; (n = fread(chunk, 1, sizeof chunk, f)) > 0;)
-        buf_append(&text, chunk, n);
-    fclose(f);
     buf_append(&text, "", 0);
     if (text.failed || !text.len) {
         snprintf(err, errlen, "model.chat_template: %s: empty, or longer than %lu bytes", path,
@@ -130,18 +134,11 @@ static int choose_sizes(const struct config *c, const struct model *m, struct lo
         kv = may_tokens < KV_TOKENS_AUTO ? may_tokens : KV_TOKENS_AUTO;
         kv = kv > context ? kv : context;
     }
-    if (kv < context) {
-        snprintf(err, errlen,
-                 "engine.kv_tokens: %" PRIu64 " is below the context of %" PRIu64
-                 " tokens; raise it, or lower the context with --set model.context=%" PRIu64,
-                 kv, context, kv);
-        return -EINVAL;
-    }
     if (context < 16 || kv > for_kv / token) {
         snprintf(err, errlen,
                  "a key-value pool of %" PRIu64 " tokens (context %" PRIu64 ") needs %" PRIu64
                  " MB and the model %" PRIu64 " MB, but %" PRIu64
-                 " MB are available; lower it with --set model.context=N engine.kv_tokens=N "
+                 " MB are available; lower it with --set model.context=N --set engine.kv_tokens=N "
                  "(at most %" PRIu64 " fit)",
                  kv, context, mb(kv * token), mb(l->file_bytes), mb(available), for_kv / token);
         return -ENOMEM;
@@ -191,16 +188,61 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
     return r;
 }
 
-static int load_parts(const struct config *c, const struct gguf *f, struct loaded *l, char *err,
-                      size_t errlen)
+/* The readers of the file name it, or not; here it is named in any case. */
+static int fail_file(const char *path, const char *why, int r, char *err, size_t errlen)
 {
+    bool named = strstr(why, path) != NULL;
+    snprintf(err, errlen, "%s%s%s", named ? "" : path, named ? "" : ": ", *why ? why : strerror(-r));
+    return r;
+}
+
+/* All of the file but its weights. On success the caller frees *ret_m and closes *ret_f. */
+static int read_head(const struct config *c, struct loaded *l, struct gguf **ret_f, struct model **ret_m,
+                     char *err, size_t errlen)
+{
+    char why[600] = "";
+    struct gguf *f = NULL;
     struct model *m = NULL;
-    int r = model_read(f, &m, err, errlen);
+    int r = gguf_open(l->path, &f, why, sizeof why);
+    if (r == 0)
+        r = model_read(f, &m, why, sizeof why);
+    if (r == 0)
+        r = tokenizer_open(f, &l->tokenizer, why, sizeof why);
+    if (r == 0 && tokenizer_n_vocab(l->tokenizer) != m->n_vocab) {
+        snprintf(why, sizeof why, "the tokenizer has %u tokens, the network %u",
+                 tokenizer_n_vocab(l->tokenizer), m->n_vocab);
+        r = -EINVAL;
+    }
+    if (r < 0)
+        fail_file(l->path, why, r, err, errlen);
+    else
+        r = load_template(c, f, l, err, errlen);
+    if (r < 0) {
+        model_free(m);
+        gguf_close(f);
+        return r;
+    }
+    *ret_f = f;
+    *ret_m = m;
+    return 0;
+}
+
+uint32_t engine_threads(const struct config *c)
+{
+    uint32_t threads = c->engine.threads == CONFIG_AUTO ? machine_cores() : (uint32_t)c->engine.threads;
+    return threads < ENGINE_MAX_THREADS ? threads : ENGINE_MAX_THREADS;
+}
+
+static int load_parts(const struct config *c, struct loaded *l, char *err, size_t errlen)
+{
+    struct gguf *f = NULL;
+    struct model *m = NULL;
+    int r = read_head(c, l, &f, &m, err, errlen);
     if (r < 0)
         return r;
     l->slots = (uint32_t)c->engine.slots;
     l->rows = (uint32_t)(c->engine.rows < c->engine.slots ? c->engine.rows : c->engine.slots);
-    l->threads = c->engine.threads == CONFIG_AUTO ? machine_cores() : (uint32_t)c->engine.threads;
+    l->threads = engine_threads(c);
     l->context_train = m->context_train;
     l->n_embd = m->n_embd;
     l->n_params = m->n_params;
@@ -208,38 +250,20 @@ static int load_parts(const struct config *c, const struct gguf *f, struct loade
     snprintf(l->arch, sizeof l->arch, "%s", m->arch);
     r = choose_sizes(c, m, l, err, errlen);
     if (r == 0)
-        r = tokenizer_open(f, &l->tokenizer, err, errlen);
-    if (r == 0 && tokenizer_n_vocab(l->tokenizer) != m->n_vocab) {
-        snprintf(err, errlen, "%s: the tokenizer has %u tokens, the network %u", l->path,
-                 tokenizer_n_vocab(l->tokenizer), m->n_vocab);
-        r = -EINVAL;
-    }
-    if (r == 0)
-        r = load_template(c, f, l, err, errlen);
-    if (r == 0)
         r = open_engine(c, f, m, l, err, errlen);
     model_free(m);
+    gguf_close(f);
     return r;
 }
 
 int load_model(const struct config *c, struct loaded *ret, char *err, size_t errlen)
 {
     struct loaded l = { 0 };
-    struct gguf *f = NULL;
-    char why[600] = "";
     int r = find_model(c, &l.path, err, errlen);
     if (r < 0)
         goto fail;
     l.name = name_of(c, l.path);
-    r = l.name ? gguf_open(l.path, &f, why, sizeof why) : -ENOMEM;
-    if (r < 0) {
-        /* The reader of the file names it, or not; here it is named in any case. */
-        snprintf(err, errlen, "%s%s%s", strstr(why, l.path) ? "" : l.path, strstr(why, l.path) ? "" : ": ",
-                 *why ? why : strerror(-r));
-        goto fail;
-    }
-    r = load_parts(c, f, &l, err, errlen);
-    gguf_close(f);
+    r = l.name ? load_parts(c, &l, err, errlen) : -ENOMEM;
     if (r < 0)
         goto fail;
     *ret = l;
@@ -248,6 +272,30 @@ int load_model(const struct config *c, struct loaded *ret, char *err, size_t err
 fail:
     if (!*err)
         snprintf(err, errlen, "%s", strerror(-r));
+    loaded_clear(&l);
+    return r;
+}
+
+int check_model(const struct config *c, char *err, size_t errlen)
+{
+    struct loaded l = { 0 };
+    struct gguf *f = NULL;
+    struct model *m = NULL;
+    int r = find_model(c, &l.path, err, errlen);
+    if (r == 0) {
+        r = read_head(c, &l, &f, &m, err, errlen);
+    } else if (r == -ENOENT) {
+        char why[1024] = "";
+        r = c->model.chat_template ? load_template(c, NULL, &l, why, sizeof why) : 0;
+        if (r < 0)
+            snprintf(err, errlen, "%s", why);
+        else
+            r = 1;
+    }
+    if (r < 0 && !*err)
+        snprintf(err, errlen, "%s", strerror(-r));
+    model_free(m);
+    gguf_close(f);
     loaded_clear(&l);
     return r;
 }

@@ -1,9 +1,10 @@
 /* Cmd serve load: what `berth serve` decides and opens before it listens: the model file, how long the
- * context and how large the key-value pool may be on this machine, the engine. One thread, at start. Tests:
- * tests/e2e/test_serve.py */
+ * context and how large the key-value pool may be on this machine, the engine; and what `berth check` tells
+ * of it without opening the engine. One thread, at start. Tests: tests/e2e/test_serve.py, test_check.py */
 #pragma once
 #include "config/config.h"
 #include "engine/engine.h"
+#include "http/http.h"
 #include "model/chat.h"
 #include "model/tokenizer.h"
 
@@ -22,9 +23,20 @@ struct loaded {
 /* Tokens of a prompt chunk: the engine's windows have room for one and a token for every row. */
 #define LOAD_CHUNK_TOKENS 512u
 
-/* All or nothing; err says what to do. loaded_clear frees what load_model has filled. */
+/* cmd_serve_check.c: what can be told without the model: rules between settings, the files they name, the
+ * keys, the addresses; try_bind: also whether they are free now. *ret_keys is freed with free(). err says
+ * what to do. */
+int check_settings(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
+                   char *err, size_t errlen);
+/* Reads of the model and the chat template all but the weights. 1, with err saying so, when no model is named
+ * and none is in ./models; the template is checked even then. */
+int check_model(const struct config *c, char *err, size_t errlen);
+/* All or nothing; err says what to do. loaded_clear frees what load_model has filled. Settings must have been
+ * checked. */
 int load_model(const struct config *c, struct loaded *ret, char *err, size_t errlen);
 void loaded_clear(struct loaded *l);
+/* Threads for the engine: those that the config names, else the cores there are, as far as it takes them. */
+uint32_t engine_threads(const struct config *c);
 
 /* cmd_machine.c: bytes of memory this process may still take (the machine's and its control group's), 0 when
  * unknown; and the cores it may use, at least 1. */

@@ -45,7 +45,8 @@ static void print_usage(FILE *out)
     fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n", "--help",
             "print this; berth COMMAND --help tells more", "--help-config", "print every configuration key",
             "--version", "print the version");
-    fprintf(out, "\nExit codes: 0 ok, 1 failed, 2 wrong usage.\n");
+    fprintf(out, "\nExit codes: 0 ok, 1 failed, 2 wrong usage (anything wrong on the command line, --set "
+                 "included).\n");
 }
 
 static int fail_unknown(const char *name)

@@ -3,12 +3,14 @@
  * whoever loads it owns it. Must not know: what a setting does. Tests: tests/unit/test_config.c,
  * tests/e2e/test_check.py */
 #pragma once
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 #define CONFIG_AUTO (-1) /* value of a number whose setting is "auto" */
+#define CONFIG_BAD_SET (-EDOM)
 
 struct config_list {
     char **items;
@@ -53,11 +55,15 @@ struct config {
 
 /* Loads path (NULL: only defaults), then the overrides "a.b=c", in order, later ones winning. All or nothing:
  * on failure err names the key's path, the value, what is allowed, and file and line where that is known.
- * Relative paths in a file are relative to it; in overrides to the working directory. -EINVAL, -ENOENT,
- * -ENOMEM, or what reading the file said. */
+ * Relative paths in a file (those of unix: addresses too) are relative to it; in overrides to the working
+ * directory. CONFIG_BAD_SET when an override is wrong, else -EINVAL, -ENOENT, -ENOMEM, or what reading the
+ * file said. */
 int config_load(const char *path, const char *const *sets, size_t n_sets, struct config **ret_config,
                 char *err, size_t errlen);
 void config_free(struct config *c);
+/* Whether settings that are right by themselves fit together. -EINVAL with err naming the key and where it
+ * was set. */
+int config_check_rules(const struct config *c, char *err, size_t errlen);
 /* Whether every file the config names can be read. -EINVAL with err naming the key, the path and where it was
  * set. */
 int config_check_files(const struct config *c, char *err, size_t errlen);

@@ -27,7 +27,7 @@
 
 /* clang-format off */
 const struct config_key config_keys[] = {
-    { "server.listen", LIST(server.listen, "[\"127.0.0.1:8080\"]", 16), UNIT(""), RESTART,
+    { "server.listen", LIST(server.listen, "[\"127.0.0.1:8080\"]", 16), .path_mark = "unix:", UNIT(""), RESTART,
       HELP("Addresses to listen on: host:port, [ipv6]:port or unix:/path; port 0 lets the kernel choose. Beyond "
            "loopback it needs keys or server.open.") },
     { "server.keys_file", PATH(server.keys_file), UNIT(""), RELOAD,
@@ -75,7 +75,7 @@ const struct config_key config_keys[] = {
       HELP("Where the model is computed.") },
     { "engine.isa", CHOICE(engine.isa, "\"auto\"", "auto amx avx512 avx2 portable ref"), UNIT(""), RESTART,
       HELP("Instruction set of the CPU kernels; auto: the best this machine has. ref: plain loops, for doubts.") },
-    { "engine.threads", AUTO(engine.threads, 1, 1024), UNIT("threads"), RESTART,
+    { "engine.threads", AUTO(engine.threads, 1, 256), UNIT("threads"), RESTART,
       HELP("Threads that compute; auto: the cores this process may use.") },
     { "engine.slots", INT(engine.slots, "64", 1, 1024), UNIT("conversations"), RESTART,
       HELP("Conversations kept at once.") },
@@ -91,7 +91,8 @@ const struct config_key config_keys[] = {
       HELP("Longest a running stream waits for a part of someone else's prompt to be read.") },
 
     { "queue.max", INT(queue.max, "256", 1, 65536), UNIT("requests"), RESTART,
-      HELP("Requests that may wait; further ones get 429. One client may hold half of it.") },
+      HELP("Requests that may wait; further ones get 429. One client, told by its address and key name, may hold half of "
+           "it: behind a proxy without keys all users are one client.") },
 
     { "sampling.temperature", REAL(sampling.temperature, "0.7", 0, 2), UNIT(""), RELOAD,
       HELP("Default temperature of requests that name none; 0: always the likeliest token.") },
@@ -151,6 +152,8 @@ const char *config_key_nearest(const char *name)
         if (strcmp(words[i], last_word(name)) == 0)
             return names[i];
     }
+    if (config_key_is_section(name))
+        return NULL;
     if (!strchr(name, '.')) {
         found = jsonx_nearest(name, sections, sizeof sections / sizeof sections[0]);
         if (found)

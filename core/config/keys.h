@@ -19,12 +19,13 @@ enum config_key_type {
 struct config_key {
     const char *name; /* "section.key" */
     enum config_key_type type;
-    size_t offset;        /* in struct config */
-    const char *fallback; /* the default, as JSON */
-    double min, max;      /* numbers; lists: number of items */
-    const char *choices;  /* separated by spaces */
-    const char *unit;     /* "bytes", "s", ...; "" where there is none */
-    bool reloadable;      /* can change while the server runs; the others need a restart */
+    size_t offset;         /* in struct config */
+    const char *fallback;  /* the default, as JSON */
+    double min, max;       /* numbers; lists: number of items */
+    const char *choices;   /* separated by spaces */
+    const char *path_mark; /* lists: what follows it in an item is a path, relative to the file; NULL: none */
+    const char *unit;      /* "bytes", "s", ...; "" where there is none */
+    bool reloadable;       /* can change while the server runs; the others need a restart */
     const char *help;
 };
 

@@ -146,7 +146,9 @@ static int fail_unknown(const struct load *l, const char *name)
 {
     const char *nearest = config_key_nearest(name);
 
-    if (nearest)
+    if (config_key_is_section(name))
+        snprintf(l->err, l->errlen, "%s: a section, not a key; berth --help-config lists its keys", name);
+    else if (nearest)
         snprintf(l->err, l->errlen, "%s: unknown key; did you mean %s?", name, nearest);
     else
         snprintf(l->err, l->errlen, "%s: unknown key; berth --help-config lists all", name);
@@ -179,6 +181,18 @@ static void join_name(char dst[NAME_BYTES], const char *prefix, const char *key)
         dst[NAME_BYTES - 1 - utf8_incomplete_tail(dst, NAME_BYTES - 1)] = '\0';
 }
 
+/* A dotted name would be a second way to say a key, and both could stand in a file. */
+static int fail_dotted(const struct load *l, const char *key)
+{
+    const char *dot = strchr(key, '.');
+
+    if (!config_key_find(key))
+        return fail_unknown(l, key);
+    snprintf(l->err, l->errlen, "%s: unknown key; \"%s\" belongs in \"%.*s\"", key, dot + 1, (int)(dot - key),
+             key);
+    return -EINVAL;
+}
+
 /* Sets everything below `object`, whose own path is `prefix`. Recursion: sections have no sections. */
 static int set_object(struct load *l, const char *prefix, json_t *object)
 {
@@ -192,7 +206,9 @@ static int set_object(struct load *l, const char *prefix, json_t *object)
         int r;
 
         join_name(name, prefix, key);
-        if (!config_key_is_section(name)) {
+        if (strchr(key, '.')) {
+            r = add_where(l, origin, *prefix ? fail_unknown(l, name) : fail_dotted(l, name));
+        } else if (!config_key_is_section(name)) {
             r = set_key(l, name, value, l->dir, origin);
         } else if (json_is_object(value)) {
             r = set_object(l, name, value);
@@ -220,6 +236,7 @@ static int load_file(struct load *l)
                           sizeof parse_err);
     if (r < 0) {
         snprintf(l->err, l->errlen, "%s %s", l->path, parse_err);
+        r = r == -ENOMEM ? r : -EINVAL;
         goto out;
     }
     if (!json_is_object(root)) {
@@ -302,8 +319,9 @@ static int apply_override(struct load *l, const char *set)
         return -EINVAL;
     }
     join_name(name, "", set);
-    if (!equals) {
-        snprintf(l->err, l->errlen, "%s: an override is key=value (--set)", name);
+    if (!equals || equals == set) {
+        snprintf(l->err, l->errlen, "\"%s\": an override is KEY=VALUE, and the %s is missing (--set)", name,
+                 equals ? "key" : "\"=\" and the value");
         return -EINVAL;
     }
     if ((size_t)(equals - set) < sizeof name)
@@ -335,8 +353,10 @@ int config_load(const char *path, const char *const *sets, size_t n_sets, struct
     r = load_defaults(&l);
     if (r == 0 && path)
         r = load_file(&l);
-    for (size_t i = 0; r == 0 && i < n_sets; i++)
+    for (size_t i = 0; r == 0 && i < n_sets; i++) {
         r = apply_override(&l, sets[i]);
+        r = r == -EINVAL ? CONFIG_BAD_SET : r;
+    }
 out:
     free_spots(&l);
     if (r == 0)
@@ -344,6 +364,23 @@ out:
     else if (l.whole)
         config_free(&l.whole->config);
     return r;
+}
+
+int config_check_rules(const struct config *c, char *err, size_t errlen)
+{
+    const struct config_whole *whole = (const struct config_whole *)c;
+    const struct config_key *kv = config_key_find("engine.kv_tokens");
+
+    if (c->model.context == CONFIG_AUTO || c->engine.kv_tokens == CONFIG_AUTO ||
+        c->engine.kv_tokens >= c->model.context)
+        return 0;
+    snprintf(
+        err, errlen,
+        "engine.kv_tokens: %lld is below model.context, %lld tokens; raise it, or lower the context with "
+        "--set model.context=%lld",
+        (long long)c->engine.kv_tokens, (long long)c->model.context, (long long)c->engine.kv_tokens);
+    append_where(whole->path, whole->origins[kv - config_keys], err, errlen);
+    return -EINVAL;
 }
 
 int config_check_files(const struct config *c, char *err, size_t errlen)

@@ -57,11 +57,28 @@ void config_key_allowed(const struct config_key *key, char *dst, size_t dstlen)
     }
 }
 
+/* The beginning of a string as JSON writes it, so that a byte that does not print is seen. */
+static void write_excerpt(const json_t *value, char dst[EXCERPT * 6 + 1])
+{
+    const char *text = json_string_value(value);
+    size_t n = json_string_length(value) < EXCERPT ? json_string_length(value) : EXCERPT, at = 0;
+
+    n -= utf8_incomplete_tail(text, n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char ch = (unsigned char)text[i];
+
+        if (ch < 0x20 || ch == 0x7F)
+            at += (size_t)sprintf(dst + at, "\\u%04x", ch);
+        else
+            dst[at++] = (char)ch;
+    }
+    dst[at] = '\0';
+}
+
 /* "engine.slots: 5000 where 1..1024 conversations is allowed". */
 static int fail_value(const struct config_key *key, const json_t *value, char *err, size_t errlen)
 {
-    char range[160], allowed[192];
-    size_t n;
+    char range[160], allowed[192], excerpt[EXCERPT * 6 + 1];
 
     config_key_allowed(key, range, sizeof range);
     snprintf(allowed, sizeof allowed, "%s%s%s", range, *key->unit ? " " : "", key->unit);
@@ -71,10 +88,8 @@ static int fail_value(const struct config_key *key, const json_t *value, char *e
     } else if (json_is_real(value)) {
         snprintf(err, errlen, "%s: %.15g where %s is allowed", key->name, json_real_value(value), allowed);
     } else if (json_is_string(value)) {
-        n = json_string_length(value) < EXCERPT ? json_string_length(value) : EXCERPT;
-        n -= utf8_incomplete_tail(json_string_value(value), n);
-        snprintf(err, errlen, "%s: \"%.*s\" where %s is allowed", key->name, (int)n, json_string_value(value),
-                 allowed);
+        write_excerpt(value, excerpt);
+        snprintf(err, errlen, "%s: \"%s\" where %s is allowed", key->name, excerpt, allowed);
     } else if (json_is_boolean(value)) {
         snprintf(err, errlen, "%s: %s where %s is allowed", key->name, json_is_true(value) ? "true" : "false",
                  allowed);
@@ -160,8 +175,19 @@ static void free_list(struct config_list *list)
     *list = (struct config_list){ 0 };
 }
 
-static int set_list(const struct config_key *key, struct config *c, const json_t *value, char *err,
-                    size_t errlen)
+/* A copy of an item, a path in it made relative to `dir`; NULL: out of memory. */
+static char *copy_item(const struct config_key *key, const char *text, const char *dir)
+{
+    size_t mark = key->path_mark ? strlen(key->path_mark) : 0;
+    char *copy;
+
+    if (!dir || !mark || strncmp(text, key->path_mark, mark) != 0 || text[mark] == '/' || !text[mark])
+        return strdup(text);
+    return asprintf(&copy, "%s%s/%s", key->path_mark, dir, text + mark) < 0 ? NULL : copy;
+}
+
+static int set_list(const struct config_key *key, struct config *c, const json_t *value, const char *dir,
+                    char *err, size_t errlen)
 {
     struct config_list list = { 0 };
     size_t n = json_array_size(value);
@@ -180,7 +206,7 @@ static int set_list(const struct config_key *key, struct config *c, const json_t
             free_list(&list);
             return -EINVAL;
         }
-        list.items[i] = strdup(json_string_value(item));
+        list.items[i] = copy_item(key, json_string_value(item), dir);
         if (!list.items[i]) {
             free_list(&list);
             return -ENOMEM;
@@ -210,7 +236,7 @@ int config_key_set(const struct config_key *key, struct config *c, const json_t 
     case KEY_CHOICE:
         return set_text(key, c, value, dir, err, errlen);
     case KEY_LIST:
-        return set_list(key, c, value, err, errlen);
+        return set_list(key, c, value, dir, err, errlen);
     }
     return -EINVAL;
 }

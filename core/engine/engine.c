@@ -12,7 +12,6 @@
 
 #define MAX_ROWS 256u
 #define MAX_TOKENS 4096u
-#define MAX_THREADS 256u
 
 struct loader {
     struct engine *e;
@@ -118,7 +117,7 @@ static int check_options(const struct engine_options *o, char *err, size_t errle
     const struct {
         const char *name;
         uint32_t value, max;
-    } bounds[] = { { "threads", o->threads, MAX_THREADS },
+    } bounds[] = { { "threads", o->threads, ENGINE_MAX_THREADS },
                    { "kv_tokens", o->kv_tokens, UINT32_MAX - OPS_BLOCK_TOKENS },
                    { "rows of a window", o->max_rows, MAX_ROWS },
                    { "tokens of a window", o->max_tokens, MAX_TOKENS } };

@@ -16,9 +16,11 @@
 struct engine;
 struct session;
 
+#define ENGINE_MAX_THREADS 256u
+
 struct engine_options {
     const char *isa;  /* "auto", "amx", "avx512", "avx2", "portable", "ref" */
-    uint32_t threads; /* >= 1 */
+    uint32_t threads; /* 1..ENGINE_MAX_THREADS */
     bool f32_activations;
     bool kv_f32;         /* KV in f32 instead of f16 */
     uint32_t kv_tokens;  /* size of the pool in tokens; rounded up to whole blocks */

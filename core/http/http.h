@@ -51,6 +51,10 @@ struct http_options {
     size_t n_routes;
 };
 
+/* Whether http_new would find the addresses right: they can be read, none is listed twice, none is beyond
+ * loopback without keys unless open. With try_bind also whether they are free now, by binding and letting go
+ * again, which changes nothing. Only listen, n_keys and open are looked at. Errors as http_new's. */
+int http_check_listen(const struct http_options *o, bool try_bind, char *err, size_t errlen);
 /* Binds and checks; ignores SIGPIPE and raises the soft limit of descriptors to what max_connections needs.
  * err names the address and what to do ("127.0.0.1:8080: address in use; choose another with --set
  * server.listen=..."). -EACCES when bound beyond loopback without keys and not open. */

@@ -110,13 +110,14 @@ static void name_bound(struct http_listener *l, int fd)
              port);
 }
 
-static int open_tcp(const struct http *h, struct http_listener *l, const char *text, int *ret_fd, char *err,
-                    size_t errlen)
+/* The address of "host:port", allowed to be bound under these options. freeaddrinfo is the caller's. */
+static int resolve(const struct http_options *o, const char *text, struct addrinfo **ret_ai, bool *ret_wide,
+                   char *err, size_t errlen)
 {
     struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     struct addrinfo *ai = NULL;
     char host[256], port[8];
-    int fd, r;
+    int r;
 
     if (!split(text, host, sizeof host, port))
         return bad_address(err, errlen, text);
@@ -125,8 +126,8 @@ static int open_tcp(const struct http *h, struct http_listener *l, const char *t
         snprintf(err, errlen, "%s: %s", text, gai_strerror(r));
         return -EINVAL;
     }
-    l->wide = !loopback(ai->ai_addr);
-    if (l->wide && h->n_keys == 0 && !h->o.open) {
+    *ret_wide = !loopback(ai->ai_addr);
+    if (*ret_wide && o->n_keys == 0 && !o->open) {
         snprintf(err, errlen,
                  "%s: reachable from other machines, and no keys are set; name a key file "
                  "(server.keys_file), listen on "
@@ -135,25 +136,52 @@ static int open_tcp(const struct http *h, struct http_listener *l, const char *t
         freeaddrinfo(ai);
         return -EACCES;
     }
-    fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *ret_ai = ai;
+    return 0;
+}
+
+/* A socket bound to the address, which does not listen yet. */
+static int bind_tcp(const struct addrinfo *ai, const char *text, int *ret_fd, char *err, size_t errlen)
+{
+    int r, fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
     if (fd >= 0)
         set_options(fd, ai->ai_family);
-    if (fd < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+    if (fd < 0 || bind(fd, ai->ai_addr, ai->ai_addrlen) < 0) {
         r = fail(err, errlen, text, errno);
         if (fd >= 0)
             close(fd);
-        freeaddrinfo(ai);
         return r;
     }
+    *ret_fd = fd;
+    return 0;
+}
+
+static int open_tcp(const struct http *h, struct http_listener *l, const char *text, int *ret_fd, char *err,
+                    size_t errlen)
+{
+    struct addrinfo *ai;
+    int fd, r = resolve(&h->o, text, &ai, &l->wide, err, errlen);
+
+    if (r < 0)
+        return r;
+    r = bind_tcp(ai, text, &fd, err, errlen);
     freeaddrinfo(ai);
+    if (r < 0)
+        return r;
+    if (listen(fd, BACKLOG) < 0) {
+        r = fail(err, errlen, text, errno);
+        close(fd);
+        return r;
+    }
     name_bound(l, fd);
     *ret_fd = fd;
     return 0;
 }
 
-/* A socket file that nobody listens on was left by a process that ended badly: it is removed. Anything else
- * stays. */
-static int clear_stale(const struct sockaddr_un *un, char *err, size_t errlen, const char *text)
+/* Whether the path can be had: 0 when nothing is there, 1 when a socket file is that nobody listens on (left
+ * by a process that ended badly). Anything else is an error. */
+static int find_stale(const struct sockaddr_un *un, char *err, size_t errlen, const char *text)
 {
     struct stat st;
     int fd, r;
@@ -171,28 +199,38 @@ static int clear_stale(const struct sockaddr_un *un, char *err, size_t errlen, c
     close(fd);
     if (r != ECONNREFUSED)
         return fail(err, errlen, text, r == 0 || r == EAGAIN ? EADDRINUSE : r);
-    if (unlink(un->sun_path) < 0 && errno != ENOENT)
-        return fail(err, errlen, text, errno);
+    return 1;
+}
+
+static int unix_address(const char *text, struct sockaddr_un *un, char *err, size_t errlen)
+{
+    const char *path = text + strlen("unix:");
+
+    if (path[0] == '\0')
+        return bad_address(err, errlen, text);
+    if (strlen(path) >= sizeof un->sun_path) {
+        snprintf(err, errlen, "%s: a socket's path has at most %zu characters", text,
+                 sizeof un->sun_path - 1);
+        return -ENAMETOOLONG;
+    }
+    *un = (struct sockaddr_un){ .sun_family = AF_UNIX };
+    memcpy(un->sun_path, path, strlen(path) + 1);
     return 0;
 }
 
 static int open_unix(struct http_listener *l, const char *text, int *ret_fd, char *err, size_t errlen)
 {
-    struct sockaddr_un un = { .sun_family = AF_UNIX };
-    const char *path = text + strlen("unix:");
+    struct sockaddr_un un;
+    const char *path = un.sun_path;
     struct stat st;
-    int fd, r;
+    int fd, r = unix_address(text, &un, err, errlen);
 
-    if (path[0] == '\0')
-        return bad_address(err, errlen, text);
-    if (strlen(path) >= sizeof un.sun_path) {
-        snprintf(err, errlen, "%s: a socket's path has at most %zu characters", text, sizeof un.sun_path - 1);
-        return -ENAMETOOLONG;
-    }
-    memcpy(un.sun_path, path, strlen(path) + 1);
-    r = clear_stale(&un, err, errlen, text);
+    if (r == 0)
+        r = find_stale(&un, err, errlen, text);
     if (r < 0)
         return r;
+    if (r > 0 && unlink(path) < 0 && errno != ENOENT)
+        return fail(err, errlen, text, errno);
     l->unix_path = strdup(path);
     fd = l->unix_path ? socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0 || bind(fd, (struct sockaddr *)&un, sizeof un) < 0 || listen(fd, BACKLOG) < 0) {
@@ -209,6 +247,79 @@ static int open_unix(struct http_listener *l, const char *text, int *ret_fd, cha
     *ret_fd = fd;
     return 0;
 }
+
+/* ---- checking beforehand ---- */
+
+static int check_unix(const char *text, bool try_bind, char *err, size_t errlen)
+{
+    struct sockaddr_un un;
+    int r = unix_address(text, &un, err, errlen);
+
+    if (r < 0 || !try_bind)
+        return r;
+    r = find_stale(&un, err, errlen, text);
+    if (r < 0)
+        return r;
+    /* Binding would leave a file; that its folder may be written is all it needs. */
+    char *slash = strrchr(un.sun_path, '/');
+    if (slash)
+        slash[slash == un.sun_path] = '\0';
+    if (access(slash ? un.sun_path : ".", W_OK | X_OK) < 0)
+        return fail(err, errlen, text, errno);
+    return 0;
+}
+
+static int check_tcp(const struct http_options *o, const char *text, bool try_bind, char *err, size_t errlen)
+{
+    struct addrinfo *ai;
+    bool wide;
+    int fd = -1, r = resolve(o, text, &ai, &wide, err, errlen);
+
+    if (r < 0)
+        return r;
+    if (try_bind)
+        r = bind_tcp(ai, text, &fd, err, errlen);
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(ai);
+    return r;
+}
+
+static int no_address(char *err, size_t errlen)
+{
+    snprintf(err, errlen, "server.listen: no address to listen on; 127.0.0.1:8080 is the default");
+    return -EINVAL;
+}
+
+static bool kernel_chooses(const char *text)
+{
+    size_t n = strlen(text);
+
+    return strncmp(text, "unix:", 5) != 0 && n >= 2 && strcmp(text + n - 2, ":0") == 0;
+}
+
+int http_check_listen(const struct http_options *o, bool try_bind, char *err, size_t errlen)
+{
+    if (o->n_listen == 0)
+        return no_address(err, errlen);
+    for (size_t i = 0; i < o->n_listen; i++) {
+        const char *text = o->listen[i];
+        int r = strncmp(text, "unix:", 5) == 0 ? check_unix(text, try_bind, err, errlen)
+                                               : check_tcp(o, text, try_bind, err, errlen);
+
+        if (r < 0)
+            return r;
+        for (size_t j = 0; j < i; j++) {
+            if (strcmp(text, o->listen[j]) == 0 && !kernel_chooses(text)) {
+                snprintf(err, errlen, "%s: listed twice (server.listen)", text);
+                return -EINVAL;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- listening ---- */
 
 /* Out of descriptors, most likely. The listener stays readable, so without a pause the loop would spin; the
  * next tick enables it again. (`arg` is evhttp's.) */
@@ -246,9 +357,11 @@ static int listen_one(struct http *h, struct http_listener *l, const char *text,
 int listen_all(struct http *h, char *err, size_t errlen)
 {
     h->listeners = calloc(h->o.n_listen, sizeof *h->listeners);
-    if (h->o.n_listen == 0 || !h->listeners) {
-        snprintf(err, errlen, "server.listen: no address to listen on");
-        return -EINVAL;
+    if (h->o.n_listen == 0)
+        return no_address(err, errlen);
+    if (!h->listeners) {
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
     }
     h->accepting = h->listening = true;
     for (size_t i = 0; i < h->o.n_listen; i++) {

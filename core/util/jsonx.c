@@ -156,7 +156,8 @@ static unsigned edit_distance(const char *a, size_t la, const char *b, size_t lb
 const char *jsonx_nearest(const char *name, const char *const *names, size_t n)
 {
     size_t len = strnlen(name, NAME_MAX_LEN + 1);
-    unsigned best = len / 3 > 2 ? (unsigned)(len / 3) : 2;
+    /* Of a name of three letters two edits leave one: that is another name. */
+    unsigned best = len <= 3 ? 1 : len / 3 > 2 ? (unsigned)(len / 3) : 2;
     const char *found = NULL;
 
     if (len == 0 || len > NAME_MAX_LEN)

@@ -29,8 +29,9 @@ def test_without_a_file_all_are_defaults(berth, tmp_path):
     assert values["sampling.temperature"][0] == 0.7
 
 
-def test_every_value_says_where_it_came_from(berth, tmp_path):
-    model = write(tmp_path / "m.gguf", "x")
+def test_every_value_says_where_it_came_from(berth, synthetic_model, tmp_path):
+    model = tmp_path / "m.gguf"
+    model.symlink_to(synthetic_model)
     conf = write(tmp_path / "c.json", '{"engine": {\n  "slots": 8,\n  "rows": 2},\n "model": {"path": "m.gguf"}}')
     result = berth("check", "--config", conf, "--set", "engine.rows=3")
     assert result.returncode == 0, result.stderr
@@ -41,10 +42,10 @@ def test_every_value_says_where_it_came_from(berth, tmp_path):
     assert values["engine.threads"] == ("auto", "default")
 
 
-def test_relative_paths_are_relative_to_the_file_or_to_where_the_operator_stands(berth, tmp_path):
+def test_relative_paths_are_relative_to_the_file_or_to_where_the_operator_stands(berth, synthetic_model, tmp_path):
     (tmp_path / "conf").mkdir()
     write(tmp_path / "conf" / "t.jinja", "x")
-    write(tmp_path / "m.gguf", "x")
+    (tmp_path / "m.gguf").symlink_to(synthetic_model)
     conf = write(tmp_path / "conf" / "c.json", '{"model": {"chat_template": "t.jinja"}}')
     result = berth("check", "--config", conf.relative_to(tmp_path), "--set", "model.path=m.gguf", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -100,3 +101,47 @@ def test_the_page_about_the_configuration_is_up_to_date(berth, root):
     page = (root / "conf" / "README.md").read_text()
     table = berth("--help-config", "--markdown").stdout
     assert table in page, "conf/README.md: run tools/update-conf-readme"
+
+
+def test_without_any_model_the_rest_is_checked_and_that_is_said(berth, tmp_path):
+    result = berth("check", cwd=tmp_path)
+    assert result.returncode == 0 and "note: no model: there is no models/*.gguf here" in result.stderr
+    template = write(tmp_path / "t.jinja", "{% for %}")
+    result = berth("check", "--set", f"model.chat_template={template}", cwd=tmp_path)
+    assert result.returncode == 1 and "t.jinja" in result.stderr
+
+
+def test_what_cannot_serve_does_not_pass(berth, synthetic_model, tmp_path):
+    keys = write(tmp_path / "keys", "junk\n")
+    text = write(tmp_path / "text.gguf", "no model" * 100)
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(synthetic_model.read_bytes()[:-1000])
+    template = write(tmp_path / "t.jinja", "line\n{% for %}")
+    model = {"path": str(synthetic_model)}
+    for config, part in [
+        ({"server": {"listen": ["foo"]}}, "foo: not an address"),
+        ({"server": {"listen": []}}, "server.listen: no address"),
+        ({"server": {"listen": ["127.0.0.1:99999"]}}, "127.0.0.1:99999: not an address"),
+        ({"server": {"listen": ["127.0.0.1:81", "127.0.0.1:81"]}}, "listed twice"),
+        ({"server": {"listen": ["unix:/" + "x" * 200]}}, "a socket's path has at most"),
+        ({"server": {"listen": ["0.0.0.0:80"]}}, "reachable from other machines, and no keys"),
+        ({"server": {"keys_file": str(keys)}}, f"server.keys_file: {keys} line 1"),
+        ({"model": {"path": str(text)}}, "text.gguf"),
+        ({"model": {"path": str(cut)}}, "cut.gguf"),
+        ({"model": {**model, "chat_template": str(template)}}, "line 2"),
+        ({"model": {**model, "chat_template": str(tmp_path)}}, "is a directory"),
+        ({"engine": {"threads": 257}}, "engine.threads: 257 where auto or 1..256"),
+        ({"model": {**model, "context": 4096}, "engine": {"kv_tokens": 1024}}, "engine.kv_tokens: 1024 is below"),
+    ]:
+        conf = write(tmp_path / "c.json", json.dumps({"model": model, **config}))
+        result = berth("check", "--config", conf)
+        assert result.returncode == 1, config
+        assert part in result.stderr and result.stderr.count("\n") == 1, result.stderr
+    open_to_all = {"server": {"listen": ["0.0.0.0:80"], "open": True}, "model": model}
+    result = berth("check", "--config", write(tmp_path / "c.json", json.dumps(open_to_all)))
+    assert result.returncode == 0 and result.stderr == "", result.stderr
+
+
+def test_a_taken_port_is_no_fault_of_the_configuration(berth, server, synthetic_model):
+    result = berth("check", "--set", f"server.listen=127.0.0.1:{server.port}", "--set", f"model.path={synthetic_model}")
+    assert result.returncode == 0, result.stderr

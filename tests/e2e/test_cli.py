@@ -59,6 +59,14 @@ def test_a_wholly_unknown_command_points_to_the_help(berth):
     (["--confg", "x"], "did you mean --config?"),
     (["--frobnicate"], "unknown option --frobnicate"),
     (["--config"], "--config wants a value: --config FILE"),
+    (["--config="], "--config wants a value: --config FILE"),
+    (["--config", ""], "--config wants a value: --config FILE"),
+    (["--set="], "--set wants a value: --set KEY=VALUE"),
+    (["--set", "foo"], '"foo": an override is KEY=VALUE'),
+    (["--set", "="], "the key is missing"),
+    (["--set", "foo=1"], "foo: unknown key; berth --help-config lists all"),
+    (["--set", "engine=1"], "engine: a section, not a key"),
+    (["--set", "engine.slots=0"], "engine.slots: 0 where 1..1024"),
     (["--config", "--set"], "--config wants a value"),
     (["--config", "a", "--config", "b"], "--config is given twice"),
     (["one", "two"], 'unexpected argument "'),
@@ -71,15 +79,15 @@ def test_wrong_options_are_wrong_usage(berth, command, args, part):
 
 
 @pytest.mark.parametrize("command", ["serve", "check", "bench"])
-def test_a_wrong_setting_fails_and_names_the_key(berth, command):
+def test_a_wrong_setting_is_wrong_usage_and_names_the_key(berth, command):
     result = berth(command, "--set", "engine.thread=2")
-    assert result.returncode == 1 and result.stdout == ""
+    assert result.returncode == 2 and result.stdout == ""
     assert "engine.thread: unknown key; did you mean engine.threads? (--set)" in one_line(result.stderr)
 
 
 def test_an_argument_with_a_line_break_makes_one_line(berth):
     result = berth("check", "--set", "a\nb=c")
-    assert result.returncode == 1
+    assert result.returncode == 2
     one_line(result.stderr)
 
 

@@ -1,9 +1,10 @@
 """`berth serve`: the start, and every way it can fail: one line that says what to do, exit code 1."""
+import signal
 import socket
 
 import pytest
 
-from apikit import chat, get
+from apikit import chat, get, post, user
 
 
 def fails(server, *words):
@@ -23,6 +24,62 @@ def test_the_ready_line_says_what_runs(server):
 def test_the_real_model_is_ready_within_a_second_or_so(real_server, time_scale):
     print(f"\nready after {real_server.ready['seconds']} s")
     assert float(real_server.ready["seconds"]) < 3 * time_scale
+
+
+def fails_before_the_model(berth, model, settings, part):
+    """The model is none: whoever looks at it before the cheap mistake says so instead."""
+    args = [a for key, value in settings.items() for a in ("--set", f"{key}={value}")]
+    result = berth("serve", "--set", f"model.path={model}", *args)
+    errors = [line for line in result.stderr.splitlines() if line.startswith("berth: ")]
+    assert result.returncode == 1 and len(errors) == 1, result.stderr
+    assert part in errors[0] and str(model) not in errors[0], errors[0]
+
+
+def test_cheap_mistakes_are_found_before_the_model_is_loaded(berth, tmp_path):
+    model = tmp_path / "cut.gguf"
+    model.write_text("no model")
+    keys = tmp_path / "keys"
+    keys.write_text("what is this\n")
+    (tmp_path / "file").write_text("")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for settings, part in [
+            ({"server.listen": address}, f"{address}: address in use"),
+            ({"server.listen": "foo"}, "foo: not an address"),
+            ({"server.listen": "[]"}, "server.listen: no address"),
+            ({"server.listen": "0.0.0.0:0"}, "no keys are set"),
+            ({"server.listen": f"127.0.0.1:0,unix:{tmp_path}/s,unix:{tmp_path}/s"}, "listed twice"),
+            ({"server.listen": f"unix:{tmp_path}/none/s"}, "the folder of the socket does not exist"),
+            ({"server.listen": f"unix:{tmp_path}/file"}, "a file that is no socket"),
+            ({"server.keys_file": keys}, f"server.keys_file: {keys} line 1"),
+            ({"model.chat_template": tmp_path}, "is a directory"),
+            ({"engine.kv_tokens": 1024, "model.context": 4096}, "engine.kv_tokens: 1024 is below"),
+        ]:
+            fails_before_the_model(berth, model, settings, part)
+
+
+def test_hangups_and_user_signals_do_not_end_it(start_server):
+    server = start_server()
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        server.signal(number)
+    server.wait_log("hangup .*ignored")
+    assert chat(server)["usage"]["completion_tokens"] == 24
+
+
+def test_a_second_signal_ends_it_at_once_and_leaves_no_socket_file(berth_bin, start_server, tmp_path):
+    path = tmp_path / "s.sock"
+    server = start_server({"server.listen": f"127.0.0.1:0,unix:{path}", "server.drain_s": 100})
+    assert path.is_socket()
+    reply = post(server, "/v1/chat/completions", {"messages": user("x"), "stream": True, "ignore_eos": True,
+                                                  "logprobs": True, "top_logprobs": 32}, stream=True)
+    server.signal(signal.SIGTERM)
+    server.wait_log("drain .*started")
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 1
+    assert not path.exists() and not path.is_symlink()
+    reply.close()
 
 
 def test_a_port_in_use(start_server):
@@ -54,7 +111,7 @@ def test_a_truncated_model(start_server, synthetic_model, tmp_path):
 
 
 def test_a_pool_that_cannot_fit(start_server):
-    line = fails(start_server({"engine.kv_tokens": 60_000_000}, wait=False), "60000000", "available", "--set")
+    line = fails(start_server({"engine.kv_tokens": 60_000_000}, wait=False), "60000000", "available", "--set model.context=N --set engine.kv_tokens=N")
     assert "at most" in line
 
 

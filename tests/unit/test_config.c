@@ -1,6 +1,7 @@
 /* Tests of core/config: defaults, files, overrides, where values come from, and what errors say. */
 #include "config/config.h"
 #include "config/keys.h"
+#include "engine/engine.h"
 #include "util/buf.h"
 
 #include <criterion/criterion.h>
@@ -60,7 +61,7 @@ static void expect_set_refused(const char *set, const char *part)
 {
     struct config *c = NULL;
 
-    cr_expect_eq(config_load(NULL, &set, 1, &c, err, sizeof err), -EINVAL, "%s", set);
+    cr_expect_eq(config_load(NULL, &set, 1, &c, err, sizeof err), CONFIG_BAD_SET, "%s", set);
     cr_expect_null(c);
     cr_expect(strstr(err, part) != NULL, "%s: %s", set, err);
     cr_expect(strstr(err, "(--set)") != NULL, "%s: %s", set, err);
@@ -140,6 +141,7 @@ Test(config, unknown_keys_are_refused_with_their_path_line_and_the_nearest_name)
                    1);
     expect_refused("{\"wholly_other\": 1}", "wholly_other: unknown key; berth --help-config", 1);
     expect_refused("{\"engine\": {\"slots\": {\"deep\": 1}}}", "engine.slots: an object where", 1);
+    expect_refused("{\"foo\": 1}", "foo: unknown key; berth --help-config", 1);
 }
 
 Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
@@ -149,8 +151,7 @@ Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
     expect_refused("{\"engine\": {\"slots\": 0}}", "engine.slots: 0 where 1..1024", 1);
     expect_refused("{\"engine\": {\"slots\": 1.5}}", "engine.slots: 1.5 where a whole number", 1);
     expect_refused("{\"engine\": {\"slots\": \"auto\"}}", "engine.slots: \"auto\" where 1..1024", 1);
-    expect_refused("{\"engine\": {\"threads\": \"all\"}}", "engine.threads: \"all\" where auto or 1..1024",
-                   1);
+    expect_refused("{\"engine\": {\"threads\": \"all\"}}", "engine.threads: \"all\" where auto or 1..256", 1);
     expect_refused("{\"engine\":\n{\"kv_type\":\"q8\"}}", "engine.kv_type: \"q8\" where f16, f32 is allowed",
                    2);
     expect_refused("{\"engine\": {\"kv_type\": null}}", "engine.kv_type: null where f16, f32", 1);
@@ -161,8 +162,10 @@ Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
     expect_refused("{\"server\": []}", "server: a list where an object is wanted", 1);
     expect_refused("{\"model\": {\"path\": \"\"}}", "model.path: \"\" where a path or null", 1);
     expect_refused("{\"model\": {\"path\": \"a\\u0000b\"}}", "model.path: ", 1);
+    expect_refused("{\"log\": {\"level\": \"info\\u0000\"}}",
+                   "log.level: \"info\\u0000\" where debug, info, warn, error", 1);
     expect_refused("{\"sampling\": {\"top_p\": 1.01}}", "sampling.top_p: 1.01 where 0..1", 1);
-    expect_refused("{\"sampling\": {\"top_k\": 99999999999999999999}}", "too big integer", 1);
+    expect_refused("{\"sampling\": {\"top_k\": 99999999999999999999}}", "line 1 column", 1);
     expect_refused("{\"log\": {\"level\": \"loud\"}}", "log.level: \"loud\" where debug, info, warn, error",
                    1);
 }
@@ -201,6 +204,69 @@ Test(config, duplicates_and_broken_json_are_refused_with_the_line)
     cr_expect(strstr(err, "a list where an object is wanted") != NULL, "%s", err);
 }
 
+/* Two ways to write a key would be two places for it in one file. */
+Test(config, a_dotted_name_in_a_file_is_no_key)
+{
+    expect_refused("{\"server.open\": true}", "server.open: unknown key; \"open\" belongs in \"server\"", 1);
+    expect_refused("{\"server\": {\"open\": false},\n\"server.open\": true}",
+                   "\"open\" belongs in \"server\"", 2);
+    expect_refused("{\"server.opne\": true}", "server.opne: unknown key; did you mean server.open?", 1);
+    expect_refused("{\"server\": {\"server.open\": true}}", "server.server.open: unknown key", 1);
+    expect_refused("{\"server.\": {}}", "server.: unknown key", 1);
+    for (size_t i = 0; i < config_n_keys; i++) {
+        char text[128];
+
+        snprintf(text, sizeof text, "{\"%s\": %s}", config_keys[i].name, config_keys[i].fallback);
+        expect_refused(text, "belongs in", 1);
+    }
+}
+
+Test(config, the_path_of_a_unix_address_is_relative_to_the_file)
+{
+    const char *sets[] = { "server.listen=unix:mine.sock" };
+    char wanted[128];
+    struct config *c;
+
+    cr_assert_eq(load("{\"server\": {\"listen\": [\"unix:run/b.sock\", \"unix:/abs\", \"127.0.0.1:1\"], "
+                      "\"cors_origins\": [\"unix:x\"]}}",
+                      &c),
+                 0, "%s", err);
+    snprintf(wanted, sizeof wanted, "unix:%s/run/b.sock", dir);
+    cr_expect_str_eq(c->server.listen.items[0], wanted);
+    cr_expect_str_eq(c->server.listen.items[1], "unix:/abs");
+    cr_expect_str_eq(c->server.listen.items[2], "127.0.0.1:1");
+    cr_expect_str_eq(c->server.cors_origins.items[0], "unix:x", "no address");
+    config_free(c);
+    cr_assert_eq(config_load(NULL, sets, 1, &c, err, sizeof err), 0);
+    cr_expect_str_eq(c->server.listen.items[0], "unix:mine.sock", "relative to the working directory");
+    config_free(c);
+}
+
+Test(config, rules_between_keys_are_checked_with_the_line)
+{
+    static const char *const fit[] = { "{}", "{\"model\": {\"context\": 99999}}",
+                                       "{\"engine\": {\"kv_tokens\": 256}}",
+                                       "{\"model\": {\"context\": 300}, \"engine\": {\"kv_tokens\": 300}}" };
+    struct config *c;
+
+    for (size_t i = 0; i < sizeof fit / sizeof fit[0]; i++) {
+        cr_assert_eq(load(fit[i], &c), 0);
+        cr_expect_eq(config_check_rules(c, err, sizeof err), 0, "%s", fit[i]);
+        config_free(c);
+    }
+    cr_assert_eq(load("{\"model\": {\"context\": 301},\n\"engine\": {\"kv_tokens\": 300}}", &c), 0);
+    cr_expect_eq(config_check_rules(c, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "engine.kv_tokens: 300 is below model.context, 301") == err &&
+                  strstr(err, "line 2)"),
+              "%s", err);
+    config_free(c);
+}
+
+Test(config, the_bound_of_threads_is_the_engines)
+{
+    cr_expect_eq(config_key_find("engine.threads")->max, ENGINE_MAX_THREADS);
+}
+
 Test(config, overrides_win_in_their_order_and_keep_the_file_for_the_rest)
 {
     const char *sets[] = { "engine.slots=8",
@@ -234,13 +300,16 @@ Test(config, overrides_win_in_their_order_and_keep_the_file_for_the_rest)
 
 Test(config, wrong_overrides_are_refused)
 {
-    expect_set_refused("engine.slots", "an override is key=value");
+    expect_set_refused("engine.slots", "\"engine.slots\": an override is KEY=VALUE, and the \"=\"");
     expect_set_refused("engine.slot=3", "did you mean engine.slots?");
     expect_set_refused("engine.slots=many", "engine.slots: \"many\" where 1..1024");
     expect_set_refused("engine.slots=", "engine.slots: \"\" where 1..1024");
     expect_set_refused("engine.slots=99999", "engine.slots: 99999 where 1..1024");
-    expect_set_refused("engine={}", "engine: unknown key");
-    expect_set_refused("=3", "unknown key");
+    expect_set_refused("engine={}", "engine: a section, not a key");
+    expect_set_refused("=3", "\"=3\": an override is KEY=VALUE, and the key is missing");
+    expect_set_refused("=", "\"=\": an override is KEY=VALUE, and the key is missing");
+    expect_set_refused("foo=1", "foo: unknown key; berth --help-config");
+    expect_set_refused("lgo=1", "lgo: unknown key; did you mean log?");
     expect_set_refused("server.listen=[\"a\"", "server.listen: \"[\"a\"\" where a list");
     expect_set_refused("model.name=\xFF", "not valid UTF-8");
 }
