@@ -1,11 +1,12 @@
-/* Cpu math, portable: a vector is an array and the compiler makes of it what it can. No fused multiply-add.
- * Included by cpu_math.h alone, which says what holds for all forms; cpu_math_avx512.h says what each
- * function does. */
+/* Cpu math, portable: a vector is the compiler's own kind of vector, of which it makes what the processor
+ * can. No fused multiply-add. Included by cpu_math.h alone, which says what holds for all forms;
+ * cpu_math_avx512.h says what each function does. */
 #pragma once
 #include "quant.h"
 
+typedef float v16_lanes __attribute__((vector_size(64), aligned(16)));
 typedef struct {
-    float v[16];
+    v16_lanes v;
 } v16f;
 
 #define V16_FN static inline __attribute__((always_inline))
@@ -13,9 +14,7 @@ typedef struct {
 
 V16_FN v16f v16_set1(float x)
 {
-    v16f r;
-    V16_EACH
-    r.v[i] = x;
+    v16f r = { { x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x } };
     return r;
 }
 
@@ -27,13 +26,13 @@ V16_FN v16f v16_zero(void)
 V16_FN v16f v16_load(const float *p)
 {
     v16f r;
-    memcpy(r.v, p, sizeof r.v);
+    memcpy(&r.v, p, sizeof r.v);
     return r;
 }
 
 V16_FN void v16_store(float *p, v16f a)
 {
-    memcpy(p, a.v, sizeof a.v);
+    memcpy(p, &a.v, sizeof a.v);
 }
 
 V16_FN v16f v16_load_n(const float *p, uint32_t n)
@@ -76,29 +75,25 @@ V16_FN v16f v16_load_byte(const uint8_t *p, uint32_t i)
 
 V16_FN v16f v16_add(v16f a, v16f b)
 {
-    V16_EACH
-    a.v[i] = a.v[i] + b.v[i];
+    a.v = a.v + b.v;
     return a;
 }
 
 V16_FN v16f v16_sub(v16f a, v16f b)
 {
-    V16_EACH
-    a.v[i] = a.v[i] - b.v[i];
+    a.v = a.v - b.v;
     return a;
 }
 
 V16_FN v16f v16_mul(v16f a, v16f b)
 {
-    V16_EACH
-    a.v[i] = a.v[i] * b.v[i];
+    a.v = a.v * b.v;
     return a;
 }
 
 V16_FN v16f v16_div(v16f a, v16f b)
 {
-    V16_EACH
-    a.v[i] = a.v[i] / b.v[i];
+    a.v = a.v / b.v;
     return a;
 }
 
@@ -118,8 +113,7 @@ V16_FN v16f v16_min(v16f a, v16f b)
 
 V16_FN v16f v16_fma(v16f a, v16f b, v16f c)
 {
-    V16_EACH
-    a.v[i] = a.v[i] * b.v[i] + c.v[i];
+    a.v = a.v * b.v + c.v;
     return a;
 }
 
@@ -127,8 +121,7 @@ V16_FN v16f v16_fma(v16f a, v16f b, v16f c)
  * 2^22. */
 V16_FN v16f v16_round(v16f a)
 {
-    V16_EACH
-    a.v[i] = (a.v[i] + 0x1.8p23f) - 0x1.8p23f;
+    a.v = (a.v + 0x1.8p23f) - 0x1.8p23f;
     return a;
 }
 
@@ -169,8 +162,8 @@ V16_FN float v16_max_lane(v16f a)
 V16_FN uint32_t v16_amax_bits(v16f a, v16f b)
 {
     uint32_t most = 0, u[32];
-    memcpy(u, a.v, sizeof a.v);
-    memcpy(u + 16, b.v, sizeof b.v);
+    memcpy(u, &a.v, sizeof a.v);
+    memcpy(u + 16, &b.v, sizeof b.v);
     for (int i = 0; i < 32; i++) {
         u[i] &= 0x7fffffffu;
         most = u[i] > most ? u[i] : most;
