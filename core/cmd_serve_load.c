@@ -191,6 +191,16 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
     return r;
 }
 
+static int find_turn_token(const struct config *c, struct loaded *l, char *err, size_t errlen)
+{
+    const char *text = c->model.turn_token;
+    l->turn_token = text ? tokenizer_find(l->tokenizer, text, strlen(text)) : tokenizer_turn(l->tokenizer);
+    if (!text || l->turn_token >= 0)
+        return 0;
+    snprintf(err, errlen, "model.turn_token: %s is no token of this model", text);
+    return -EINVAL;
+}
+
 static int load_parts(const struct config *c, const struct gguf *f, struct loaded *l, char *err,
                       size_t errlen)
 {
@@ -214,6 +224,8 @@ static int load_parts(const struct config *c, const struct gguf *f, struct loade
                  tokenizer_n_vocab(l->tokenizer), m->n_vocab);
         r = -EINVAL;
     }
+    if (r == 0)
+        r = find_turn_token(c, l, err, errlen);
     if (r == 0)
         r = load_template(c, f, l, err, errlen);
     if (r == 0)

@@ -23,7 +23,14 @@ struct rig {
 };
 
 static const struct sched_options rig_options = {
-    .context = 512, .slots = 8, .rows = 4, .queue_max = 8, .chunk_tokens = 48, .max_pause_ms = 50
+    .context = 512,
+    .slots = 8,
+    .rows = 4,
+    .queue_max = 8,
+    .chunk_tokens = 48,
+    .max_pause_ms = 50,
+    .turn_token = -1,
+    .check = true,
 };
 
 static const struct ops *rig_real;
@@ -82,7 +89,7 @@ struct heard {
     uint64_t job;
     unsigned started, progress, texts, done;
     bool order_broken;
-    uint32_t slot;
+    int32_t slot;
     enum sched_stop stop;
     struct sched_timings timings, at_start;
     char error[200];
@@ -215,7 +222,7 @@ static inline void expect_balance(struct rig *r)
                  "started %lu completed %lu cancelled %lu failed %lu running %u waiting %u", st->started,
                  st->completed, st->cancelled, st->failed, st->running, st->waiting);
     uint32_t busy = 0;
-    for (uint32_t i = 0; i < st->slots; i++)
+    for (uint32_t i = 0; i <= st->slots; i++)
         busy += st->slot[i].busy;
     cr_expect_eq(busy, st->running);
     free(st);
