@@ -123,7 +123,9 @@ struct sched {
     struct engine_row *rows;
     struct job **row_jobs;
     struct prompt_rate rate;
+    double pace;      /* time that chunks took lately, in terms of what the rate says */
     double decode_ns; /* measured time of a window of streams alone; 0 until known */
+    const char *doing;
     uint64_t worth_ns;
     struct policy_worth *worth; /* [slots + 1], as of worth_ns, for the status */
     struct {

@@ -80,8 +80,10 @@ void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char 
         s->count.completed++;
     if (ran)
         room_ask_superseded(s);
-    /* It leaves before the last event: whoever hears DONE finds its place in the queue free. */
+    /* It leaves before the last event: whoever hears DONE finds its place in the queue free, and the counts
+     * right. */
     admission_leave(&s->admission, j);
+    status_publish(s, s->doing);
     job_done(j, stop, error, s->now_ns);
     job_free(j);
 }

@@ -70,6 +70,7 @@ static void *thread_main(void *arg)
         if (worked)
             continue;
         bool pending = s->n_running || s->waiting;
+        room_ask_worth(s);
         status_publish(s, pending ? "waiting for readers" : "idle");
         queue_wait(s->inbox, pending ? HEARTBEAT_MS : -1);
     }
@@ -167,6 +168,7 @@ static int allocate(struct sched *s)
 {
     const struct sched_options *o = &s->o;
     prompt_rate_init(&s->rate);
+    s->pace = 1;
     int r = allocate_lists(s);
     if (r == 0)
         r = admission_init(&s->admission, o->rows, o->slots, o->queue_max);
@@ -203,6 +205,7 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
         goto fail;
     r = allocate(s);
     if (r == 0) {
+        room_ask_worth(s);
         status_publish(s, "idle");
         r = -pthread_create(&s->thread, NULL, thread_main, s);
     }

@@ -82,8 +82,8 @@ struct sched_options {
     uint32_t chunk_tokens; /* longest prompt chunk, 512 */
     uint32_t max_pause_ms; /* longest chunk between two decode windows of a stream */
     int32_t turn_token;    /* starts a turn; -1: the model has none */
-    /* For tests: another monotonic clock (NULL: util/clock), and to look over all books after every step and
-     * abort where they differ. */
+    /* For tests: another source of monotonic times than util/clock, where not NULL; and to look over all
+     * books after every step and abort where they differ. */
     uint64_t (*now_ns)(void);
     bool check;
 };

@@ -14,14 +14,17 @@
 
 #define ALONE_MS 250u
 #define FIRST_CHUNK 64u /* before any speed was measured */
-#define LEAST_CHUNK 16u /* however slow the machine is: prompts must come to their end */
+#define PACE_LEAST 0.05
+/* However slow the machine is: prompts must come to their end, and the less is read at once, the longer. */
+#define LEAST_ALONE 64u
+#define LEAST_BESIDE 16u
 #define INTERRUPTS_MAX 2u
 
 /* What of a chunk is still to be given out. */
 struct chunk {
     uint32_t tokens; /* left */
-    uint64_t ns;     /* left */
-    uint32_t taken;
+    uint64_t ns;     /* left, in terms of the rate */
+    uint32_t taken, least;
 };
 
 static uint32_t count_streams(const struct sched *s)
@@ -41,7 +44,9 @@ static struct chunk chunk_new(const struct sched *s)
         uint32_t pause = s->o.max_pause_ms / turns;
         ms = pause < ms ? pause : ms;
     }
-    return (struct chunk){ .tokens = s->o.chunk_tokens, .ns = ms * NS_PER_MS };
+    return (struct chunk){ .tokens = s->o.chunk_tokens,
+                           .ns = (uint64_t)((double)(ms * NS_PER_MS) / s->pace),
+                           .least = streams ? LEAST_BESIDE : LEAST_ALONE };
 }
 
 /* How many of `left` tokens from position `from` on the chunk has room for; takes them. */
@@ -50,8 +55,8 @@ static uint32_t chunk_take(const struct sched *s, struct chunk *c, uint32_t from
     uint32_t n = c->ns ? prompt_rate_tokens(&s->rate, from, c->ns) : 0;
     if (prompt_rate_measured(&s->rate) <= 0 && n > FIRST_CHUNK)
         n = FIRST_CHUNK;
-    if (c->taken + n < LEAST_CHUNK)
-        n = LEAST_CHUNK - c->taken;
+    if (c->taken + n < c->least)
+        n = c->least - c->taken;
     if (n > c->tokens)
         n = c->tokens;
     if (n > left)
@@ -65,7 +70,7 @@ static uint32_t chunk_take(const struct sched *s, struct chunk *c, uint32_t from
 
 static bool chunk_is_full(const struct chunk *c)
 {
-    return !c->tokens || (!c->ns && c->taken >= LEAST_CHUNK);
+    return !c->tokens || (!c->ns && c->taken >= c->least);
 }
 
 /* The running job that reads next: the least left first, of equals the one that runs longest. Those with
@@ -88,36 +93,40 @@ static struct job *next_reader(const struct sched *s, const struct job *than)
     return best;
 }
 
-static bool has_room(const struct sched *s)
+/* Whether the chunk has room beside what would be read of jobs with at most `most` left. */
+static bool has_room(const struct sched *s, uint32_t most)
 {
     struct chunk c = chunk_new(s);
     const struct job *r = NULL;
     uint32_t readers = 0;
-    while (!chunk_is_full(&c) && (r = next_reader(s, r))) {
+    while (!chunk_is_full(&c) && (r = next_reader(s, r)) && queue_unread(s, r) <= most) {
         chunk_take(s, &c, slots_at(s->h.table, r->at)->n, queue_unread(s, r));
         readers++;
     }
     return !chunk_is_full(&c) && count_streams(s) + readers < s->o.rows;
 }
 
-/* Lets waiting jobs in: for what the chunk has room for, or before the one that is being read. One that has
- * nothing to read but its last token interrupts nobody. */
+/* Lets waiting jobs go before the one that is being read: those with at most half as much to read, as many as
+ * the chunk has room for. Jobs with nothing to read but their last token interrupt nobody. */
+static void interrupt(struct sched *s, struct job *reader)
+{
+    uint32_t half = queue_unread(s, reader) / 2;
+    uint32_t most = reader->interrupted < INTERRUPTS_MAX ? half : 1;
+    bool interrupted = false;
+    while (s->waiting && has_room(s, half) && claim_next(s, most))
+        interrupted |= queue_unread(s, s->running[s->n_running - 1]) > 1;
+    reader->interrupted += interrupted;
+}
+
+/* Lets waiting jobs in: as many as the chunk has room for, then those that interrupt. */
 static void let_in(struct sched *s)
 {
-    while (s->waiting) {
-        if (has_room(s)) {
-            if (!claim_next(s, UINT32_MAX))
-                return;
-            continue;
-        }
-        struct job *reader = next_reader(s, NULL);
-        if (!reader)
+    while (s->waiting && has_room(s, UINT32_MAX))
+        if (!claim_next(s, UINT32_MAX))
             return;
-        uint32_t half = queue_unread(s, reader) / 2;
-        if (!claim_next(s, reader->interrupted < INTERRUPTS_MAX ? half : 1))
-            return;
-        reader->interrupted += queue_unread(s, s->running[s->n_running - 1]) > 1;
-    }
+    struct job *reader = s->waiting ? next_reader(s, NULL) : NULL;
+    if (reader)
+        interrupt(s, reader);
 }
 
 static void add_row(struct sched *s, uint32_t *n_rows, struct job *j, uint32_t n)
@@ -195,7 +204,14 @@ static void measure(struct sched *s, uint32_t n_rows, uint32_t chunk, uint64_t w
     }
     if (s->rows[0].n == 1) /* streams come first */
         ns = ns - s->decode_ns > ns / 4 ? ns - s->decode_ns : ns / 4;
-    prompt_rate_learn(&s->rate, slots_at(s->h.table, s->row_jobs[n_rows - 1]->at)->n, chunk, (uint64_t)ns);
+    uint32_t from = slots_at(s->h.table, s->row_jobs[n_rows - 1]->at)->n;
+    prompt_rate_learn(&s->rate, from, chunk, (uint64_t)ns);
+    /* The rate has a long memory. How busy the machine is just now is the pace, slower to believe that it
+     * became idle. */
+    double pace = ns / (double)(prompt_rate_ns(&s->rate, from, from + chunk) + 1);
+    s->pace += (pace > s->pace ? 0.5 : 0.25) * (pace - s->pace);
+    if (s->pace < PACE_LEAST)
+        s->pace = PACE_LEAST;
 }
 
 /* The tokens after the row's first are a draft: each stays as long as it is what would have been chosen. */
@@ -241,12 +257,15 @@ static void take_row(struct sched *s, uint32_t i)
         queue_end(s, j, stop, error);
 }
 
+/* tokens_per_s: what is reckoned with from now on. */
 static void log_window(const struct sched *s, uint32_t n_rows, uint32_t chunk, uint64_t ns)
 {
-    if (log_level_get() <= LOG_DEBUG && chunk)
-        log_write(LOG_DEBUG, "window", "rows=%u prompt_tokens=%u draft_tokens=%u ms=%.2f tokens_per_s=%.0f",
-                  n_rows, chunk, s->solo.n_draft, (double)ns / (double)NS_PER_MS,
-                  prompt_rate_measured(&s->rate));
+    if (log_level_get() > LOG_DEBUG || !chunk)
+        return;
+    uint32_t at = slots_at(s->h.table, s->row_jobs[n_rows - 1]->at)->n;
+    double reckoned = (double)(prompt_rate_ns(&s->rate, at, at + chunk) + 1) * s->pace;
+    log_write(LOG_DEBUG, "window", "rows=%u prompt_tokens=%u ms=%.2f tokens_per_s=%.0f", n_rows, chunk,
+              (double)ns / (double)NS_PER_MS, chunk / reckoned * 1e9);
 }
 
 /* Runs what is planned, less whom memory has no room for. */
