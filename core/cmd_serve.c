@@ -76,6 +76,7 @@ static int start_sched(struct server *s, char *err, size_t errlen)
         .queue_max = (uint32_t)c->queue.max,
         .chunk_tokens = LOAD_CHUNK_TOKENS,
         .max_pause_ms = (uint32_t)c->engine.max_pause_ms,
+        .turn_token = l->turn_token,
     };
     return sched_start(l->engine, l->tokenizer, &o, &s->sched, err, errlen);
 }

@@ -188,6 +188,16 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
     return r;
 }
 
+static int find_turn_token(const struct config *c, struct loaded *l, char *err, size_t errlen)
+{
+    const char *text = c->model.turn_token;
+    l->turn_token = text ? tokenizer_find(l->tokenizer, text, strlen(text)) : tokenizer_turn(l->tokenizer);
+    if (!text || l->turn_token >= 0)
+        return 0;
+    snprintf(err, errlen, "model.turn_token: %s is no token of this model", text);
+    return -EINVAL;
+}
+
 /* The readers of the file name it, or not; here it is named in any case. */
 static int fail_file(const char *path, const char *why, int r, char *err, size_t errlen)
 {
@@ -215,7 +225,9 @@ static int read_head(const struct config *c, struct loaded *l, struct gguf **ret
     }
     if (r < 0)
         fail_file(l->path, why, r, err, errlen);
-    else
+    if (r == 0)
+        r = find_turn_token(c, l, err, errlen);
+    if (r == 0)
         r = load_template(c, f, l, err, errlen);
     if (r < 0) {
         model_free(m);

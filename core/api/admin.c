@@ -70,15 +70,21 @@ void api_on_models(struct http_request *r, void *arg)
 
 static json_t *metrics_json(const struct api *a, const struct sched_status *st)
 {
+    const struct sched_slot_status *solo = &st->slot[st->slots];
+    uint64_t now = clock_now_ns();
     return json_pack(
-        "{s:{s:s, s:i, s:i, s:i, s:i}, s:{s:s, s:i, s:i}, s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}",
+        "{s:{s:s, s:i, s:i, s:i, s:i}, s:{s:s}, s:{s:s, s:i, s:i, s:i, s:f, s:f, s:s},"
+        " s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}",
         "engine", "model", a->o.model_name, "max_context", (int)a->o.context, "slots", (int)st->slots,
-        "kv_blocks", (int)st->kv_blocks, "kv_blocks_used", (int)st->kv_blocks_used, "live", "state",
-        st->doing, "waiting", (int)st->waiting, "running", (int)st->running, "totals", "steps",
+        "kv_blocks", (int)st->kv_blocks, "kv_blocks_used", (int)st->kv_blocks_used, "policy", "name",
+        st->policy, "live", "state", st->doing, "waiting", (int)st->waiting, "running", (int)st->running,
+        "solo_tokens", (int)solo->tokens, "solo_age_s", solo->busy ? 0.0 : api_slot_age_s(solo, now),
+        "solo_value", solo->value, "solo_state", api_slot_state(solo, now), "totals", "steps",
         (json_int_t)st->step, "started", (json_int_t)st->started, "completed", (json_int_t)st->completed,
         "cancelled", (json_int_t)st->cancelled, "failed", (json_int_t)st->failed, "prompt_tokens",
         (json_int_t)st->prompt_tokens, "cached_tokens", (json_int_t)st->cached_tokens, "generated_tokens",
-        (json_int_t)st->generated_tokens);
+        (json_int_t)st->generated_tokens, "drafted_tokens", (json_int_t)st->drafted_tokens, "accepted_tokens",
+        (json_int_t)st->accepted_tokens);
 }
 
 static void put_metric(struct buf *b, const char *name, const char *type, const char *help, uint64_t value)
@@ -103,6 +109,9 @@ static void metrics_text(const struct sched_status *st, struct buf *b)
     put_metric(b, "cached_tokens_total", "counter", "Prompt tokens that were not read again.",
                st->cached_tokens);
     put_metric(b, "generated_tokens_total", "counter", "Tokens generated.", st->generated_tokens);
+    put_metric(b, "drafted_tokens_total", "counter", "Tokens guessed ahead of a single stream.",
+               st->drafted_tokens);
+    put_metric(b, "accepted_tokens_total", "counter", "Guessed tokens that were right.", st->accepted_tokens);
     put_metric(b, "slots", "gauge", "Conversations that can be kept.", st->slots);
     put_metric(b, "kv_blocks", "gauge", "Blocks of the key-value pool.", st->kv_blocks);
     put_metric(b, "kv_blocks_used", "gauge", "Blocks in use.", st->kv_blocks_used);

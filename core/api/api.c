@@ -2,7 +2,7 @@
  *
  * Files: exchange.c (the life of a request), work.c (workers), fields.c (the table of request fields),
  * messages.c (chats to prompts), openai.c, api_chat.c, api_completions.c (dialects), native.c (llama.cpp's
- * endpoints), admin.c (health, metrics), page.c (the help page), jsonout.c (JSON text). */
+ * endpoints), places.c (slots and placement events), admin.c (health, metrics), page.c (the help page), jsonout.c (JSON text). */
 #include "api/private.h"
 #include "util/clock.h"
 #include <errno.h>
@@ -29,6 +29,7 @@ static const struct route_row rows[] = {
     { "GET", "/models", HTTP_KEY, api_on_models, NULL },
     { "GET", "/props", HTTP_KEY, api_on_props, NULL },
     { "GET", "/slots", HTTP_WATCH, api_on_slots, NULL },
+    { "GET", "/events", HTTP_WATCH, api_on_events, NULL },
     { "GET", "/metrics", HTTP_WATCH, api_on_metrics, NULL },
     { "GET", "/health", HTTP_OPEN, api_on_health, NULL },
     { "GET", "/live", HTTP_OPEN, api_on_live, NULL },

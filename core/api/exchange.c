@@ -232,7 +232,7 @@ static void answer_whole(struct exchange *ex)
         http_reply_error(ex->http, 500, "server_error", "out of memory", NULL, NULL);
         return;
     }
-    snprintf(text, sizeof text, "%u", ex->choices[0].slot);
+    snprintf(text, sizeof text, "%" PRId32, ex->choices[0].slot);
     http_reply_header(ex->http, "X-Berth-Slot", text);
     snprintf(text, sizeof text, "%u", ex->choices[0].timings.cached);
     http_reply_header(ex->http, "X-Berth-Cached", text);

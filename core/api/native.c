@@ -165,18 +165,3 @@ void api_on_props(struct http_request *r, void *arg)
         "berth " BERTH_VERSION);
     api_reply_json(r, 200, props);
 }
-
-void api_on_slots(struct http_request *r, void *arg)
-{
-    const struct api *a = arg;
-    struct sched_status *st = sched_status_get(a->o.sched);
-    json_t *list = st ? json_array() : NULL;
-    for (uint32_t i = 0; st && i < st->slots; i++)
-        json_array_append_new(list, json_pack("{s:i, s:i, s:b, s:b, s:I, s:I}", "id", (int)i, "n_ctx",
-                                              (int)a->o.context, "speculative", 0, "is_processing",
-                                              st->slot[i].busy, "id_task",
-                                              st->slot[i].busy ? (json_int_t)st->slot[i].job : (json_int_t)-1,
-                                              "n_prompt_tokens", (json_int_t)st->slot[i].tokens));
-    free(st);
-    api_reply_json(r, 200, list);
-}

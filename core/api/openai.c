@@ -45,6 +45,7 @@ static double per(double n, double d)
 void openai_timings(const struct exchange *ex, struct buf *out)
 {
     double cached = 0, prompt = 0, generated = 0, prompt_ms = 0, generate_ms = 0, queue_ms = 0;
+    uint64_t drafted = 0, accepted = 0;
     for (uint32_t i = 0; i < ex->n_choices; i++) {
         const struct sched_timings *t = &ex->choices[i].timings;
         cached += t->cached;
@@ -53,6 +54,8 @@ void openai_timings(const struct exchange *ex, struct buf *out)
         prompt_ms += t->prompt_ms;
         generate_ms += t->generate_ms;
         queue_ms += t->queue_ms;
+        drafted += t->drafted;
+        accepted += t->accepted;
     }
     /* The first token of a choice belongs to the reading of its prompt, so the speed of generating is without
      * it. */
@@ -61,10 +64,13 @@ void openai_timings(const struct exchange *ex, struct buf *out)
                "{\"cache_n\":%.0f,\"prompt_n\":%.0f,\"prompt_ms\":%.3f,\"prompt_per_token_ms\":%.3f,"
                "\"prompt_per_second\":%.2f,\"predicted_n\":%.0f,\"predicted_ms\":%.3f,\"predicted_per_token_"
                "ms\":%.3f,"
-               "\"predicted_per_second\":%.2f,\"queue_ms\":%.3f,\"slot\":%u}",
+               "\"predicted_per_second\":%.2f,\"queue_ms\":%.3f,\"slot\":%" PRId32,
                cached, prompt, prompt_ms, per(prompt_ms, prompt), per(prompt * 1e3, prompt_ms), generated,
                generate_ms, steps > 0 ? per(generate_ms, steps) : 0,
                steps > 0 ? per(steps * 1e3, generate_ms) : 0, queue_ms, ex->choices[0].slot);
+    if (drafted)
+        buf_printf(out, ",\"draft_n\":%" PRIu64 ",\"draft_n_accepted\":%" PRIu64, drafted, accepted);
+    buf_putc(out, '}');
 }
 
 void openai_chunk_begin(struct exchange *ex, struct buf *out)

@@ -55,7 +55,7 @@ struct api_message { /* from the scheduler, about one choice */
     struct api_choice *choice;
     enum sched_event_kind kind;
     enum sched_stop stop;
-    uint32_t slot;
+    int32_t slot;
     struct sched_timings timings;
     char error[200];
     size_t text_len, n_tokens;
@@ -72,7 +72,7 @@ struct api_choice {
     /* The event thread's. */
     bool started, finished;
     enum sched_stop stop;
-    uint32_t slot;
+    int32_t slot; /* or SCHED_MAIN, the solo session */
     struct sched_timings timings;
     struct buf text;             /* escaped JSON; all of it, or for a stream what is not written yet */
     struct buf lp[API_LP_LISTS]; /* the dialect's lists of logprobs, likewise */

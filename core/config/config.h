@@ -29,6 +29,7 @@ struct config {
         char *path;          /* NULL: the first GGUF file in ./models */
         int64_t context;     /* tokens; CONFIG_AUTO: as trained, bounded by memory */
         char *chat_template; /* path of a file; NULL: the model's own */
+        char *turn_token;    /* text of the token that starts a turn; NULL: found in the vocabulary */
         char *name;          /* what /v1/models calls it; NULL: the file's name without .gguf */
     } model;
     struct {             /* engine */

@@ -68,6 +68,9 @@ const struct config_key config_keys[] = {
       HELP("Longest prompt and answer together; auto: what the model was trained for, bounded by memory.") },
     { "model.chat_template", PATH(model.chat_template), UNIT(""), RESTART,
       HELP("File with a chat template; null: the model's own.") },
+    { "model.turn_token", TEXT(model.turn_token), UNIT(""), RESTART,
+      HELP("Text of the token that starts a turn of a chat, which tells where a conversation's finished turns end; "
+           "null: found in the model's vocabulary.") },
     { "model.name", TEXT(model.name), UNIT(""), RESTART,
       HELP("What /v1/models calls the model; null: the file's name without .gguf.") },
 

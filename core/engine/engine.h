@@ -57,6 +57,11 @@ int session_fork(struct session *dst, const struct session *src, uint32_t n);
 uint32_t session_blocks_needed(const struct session *s, uint32_t n);
 /* Exchanges what two sessions hold. */
 void session_swap(struct session *a, struct session *b);
+/* The numbers of its blocks by position, each below engine_info's `blocks`; valid until the session changes.
+ */
+const uint32_t *session_blocks(const struct session *s, uint32_t *ret_n);
+/* How many of them no other session holds. */
+uint32_t session_blocks_alone(const struct session *s);
 
 struct engine_row {
     struct session *session; /* each session at most once in a window */

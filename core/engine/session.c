@@ -108,6 +108,20 @@ void session_swap(struct session *a, struct session *b)
     *b = held;
 }
 
+const uint32_t *session_blocks(const struct session *s, uint32_t *ret_n)
+{
+    *ret_n = s->n_blocks;
+    return s->blocks;
+}
+
+uint32_t session_blocks_alone(const struct session *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_blocks; i++)
+        n += s->engine->pool.refs[s->blocks[i]] == 1;
+    return n;
+}
+
 /* Growing writes into the last block, and somebody else holds it too. */
 static bool last_is_shared(const struct session *s)
 {

@@ -1,7 +1,7 @@
 /* Admission: who is in. Bounds the queue (whole, and per client), numbers the jobs and finds them by number.
  * Thread: any, under admission.lock, which is a leaf. The scheduler alone frees jobs, and only after they
  * left here, so a job found under the lock is alive. Tests: tests/unit/test_sched.c */
-#include "sched/private.h"
+#include "sched/parts.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

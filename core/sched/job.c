@@ -1,7 +1,7 @@
 /* Job: one generation's own state: its tokens, sampler and text, and the events that tell about it.
  * Thread: made on the submitter's, everything else on the scheduler's. Must not know: slots, blocks, other
  * jobs. Tests: tests/unit/test_sched.c */
-#include "sched/private.h"
+#include "sched/parts.h"
 #include "util/clock.h"
 #include <errno.h>
 #include <stdio.h>
@@ -64,10 +64,16 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
     j->cache_prompt = from->cache_prompt;
     j->id_slot = from->id_slot;
     j->client_key = from->client_key;
+    j->session_key = from->session_key;
+    j->parent_key = from->parent_key;
+    j->line_key = from->line_key;
+    j->request_flags = from->request_flags;
+    j->salt = from->salt;
+    j->slot = SCHED_NONE;
     j->want_tokens = from->sampling.n_top_logprobs >= 0;
     j->on_event = from->on_event;
     j->arg = from->arg;
-    j->submit_ns = clock_now_ns();
+    j->submit_ns = j->wait_ns = s->o.now_ns();
     j->cap_seq = j->n_seq + (j->max_new < 64 ? j->max_new : 64);
     j->seq = malloc(j->cap_seq * sizeof *j->seq);
     if (!j->seq) {
@@ -75,6 +81,9 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
         goto fail;
     }
     memcpy(j->seq, from->tokens, j->n_seq * sizeof *j->seq);
+    r = slots_prompt_new(s->h.table, j->seq, j->n_seq, j->salt, &j->prompt);
+    if (r < 0)
+        goto fail;
     r = make_sampler(s, j, from);
     if (r < 0)
         goto fail;
@@ -94,6 +103,7 @@ void job_free(struct job *j)
 {
     if (!j)
         return;
+    slots_prompt_free(j->prompt);
     sampler_free(j->sampler);
     textout_free(j->textout);
     free(j->bias);
@@ -109,7 +119,9 @@ static double ms_between(uint64_t from, uint64_t to)
 
 static struct sched_timings timings_of(const struct job *j)
 {
-    struct sched_timings t = { .cached = j->cached, .generated = j->generated };
+    struct sched_timings t = {
+        .cached = j->cached, .generated = j->generated, .drafted = j->drafted, .accepted = j->accepted
+    };
     if (!j->was_started) {
         t.queue_ms = ms_between(j->submit_ns, j->last_ns);
         return t;
@@ -129,18 +141,18 @@ static void emit(struct job *j, struct sched_event ev)
     j->on_event(j->arg, &ev);
 }
 
-void job_started(struct job *j)
+void job_started(struct job *j, uint64_t now_ns)
 {
     j->was_started = true;
-    j->start_ns = j->last_ns = clock_now_ns();
+    j->start_ns = j->last_ns = now_ns;
     emit(j, (struct sched_event){ .kind = SCHED_EV_STARTED, .timings = timings_of(j) });
 }
 
-void job_progress(struct job *j, uint32_t read)
+void job_progress(struct job *j, uint32_t read, uint64_t now_ns)
 {
     if (j->first_ns)
         return; /* a requeued job reads its own answer again: nobody else's affair */
-    j->last_ns = clock_now_ns();
+    j->last_ns = now_ns;
     struct sched_timings t = timings_of(j);
     t.prompt = read - j->cached;
     emit(j, (struct sched_event){ .kind = SCHED_EV_PROGRESS, .timings = t });
@@ -175,6 +187,7 @@ static int make_room(struct job *j)
         if (!seq)
             return -ENOMEM;
         j->seq = seq;
+        j->prompt->tokens = seq;
         j->cap_seq = cap;
     }
     if (j->want_tokens && j->n_pending == j->cap_pending) {
@@ -202,7 +215,7 @@ enum sched_stop job_choose(const struct sched *s, struct job *j, const float *lo
     if (make_room(j) < 0)
         goto out_of_memory;
     sampler_choose(j->sampler, logits, j->n_seq, &choice);
-    j->last_ns = clock_now_ns();
+    j->last_ns = s->now_ns;
     if (!j->first_ns)
         j->first_ns = j->last_ns;
     j->generated++;
@@ -228,10 +241,19 @@ out_of_memory:
     return SCHED_STOP_FAILED;
 }
 
-void job_done(struct job *j, enum sched_stop stop, const char *error)
+void job_wait_again(const struct sched *s, struct job *j)
+{
+    struct slots_prompt *all = NULL;
+    if (slots_prompt_new(s->h.table, j->seq, j->n_seq, j->salt, &all) < 0)
+        return; /* what it had is shorter and still true */
+    slots_prompt_free(j->prompt);
+    j->prompt = all;
+}
+
+void job_done(struct job *j, enum sched_stop stop, const char *error, uint64_t now_ns)
 {
     if (!j->was_started)
-        j->last_ns = clock_now_ns();
+        j->last_ns = now_ns;
     if (stop != SCHED_STOP_STRING)
         finish_text(j);
     emit(j, (struct sched_event){

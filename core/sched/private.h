@@ -1,27 +1,36 @@
 /* Private to the scheduler's files: what a job and the scheduler are made of.
- * Lock order: `admission.lock` and `status_lock` are leaves; neither is held while the other is taken, nor
- * while a job's on_event or the engine is called. */
+ * Lock order: `admission.lock`, `status_lock` and `ring.lock` are leaves; none is held while another is
+ * taken, nor while a job's on_event or the engine is called. */
 #pragma once
+#include "engine/drafts.h"
 #include "model/textout.h"
-#include "sched/sched.h"
-#include "sched/slots.h"
+#include "policy/host.h"
+#include "sched/histories.h"
+#include "sched/placement.h"
+#include "slots/giveup.h"
+#include "slots/prompt.h"
 #include "util/queue.h"
 #include <pthread.h>
 #include <stdatomic.h>
+
+#define BLOCK_TOKENS 64u
+#define LOOK_AHEAD 512u /* tokens of an answer that are reckoned with when a request is let in */
 
 struct job {
     uint64_t id;
     struct job *next;           /* in the waiting list */
     atomic_bool cancel, paused; /* written by any thread, read between windows */
     bool waiting;               /* admission.lock; has no slot */
-    uint64_t client_key;
+    uint32_t request_flags;
+    uint64_t client_key, session_key, parent_key, line_key, salt;
 
     int32_t *seq; /* the prompt and what was generated */
     uint32_t n_seq, cap_seq, n_prompt;
     uint32_t max_new; /* > 0, and fits in the context */
     bool cache_prompt;
     int32_t id_slot;
-    bool want_tokens; /* logprobs were asked for */
+    bool want_tokens;            /* logprobs were asked for */
+    struct slots_prompt *prompt; /* what it had to read when it began to wait: some or all of seq */
     struct sampler_bias *bias;
     struct sampler *sampler;
     struct textout *textout;
@@ -29,11 +38,17 @@ struct job {
     void *arg;
 
     bool running, was_started;
-    uint32_t slot;
+    bool requeued;                  /* at least once */
+    bool aged;                      /* had waited so long that it went before all others */
+    uint32_t at;                    /* while running: its history */
+    int32_t slot;                   /* the same, or where it was last, as others name it */
+    uint32_t interrupted, returned; /* how often others were read first, how often it went back to main */
+    uint64_t peer;                  /* the job `peer_shared` was compared with */
+    uint32_t peer_shared;
     struct sched_token *pending; /* chosen, but their text is not wholly out yet */
     size_t n_pending, cap_pending;
-    uint32_t cached, generated;
-    uint64_t submit_ns, start_ns, first_ns, last_ns;
+    uint32_t cached, generated, drafted, accepted;
+    uint64_t submit_ns, wait_ns, start_ns, first_ns, last_ns;
 };
 
 /* Who is in: bounds the queue and finds jobs by their ids. */
@@ -43,6 +58,34 @@ struct admission {
     uint32_t n, cap, waiting;
     uint32_t rows, queue_max;
     uint64_t next_id;
+};
+
+/* A waiting job as the next claim sees it. */
+struct candidate {
+    struct job *job;
+    uint32_t source, shared, to_read; /* the history that shares most with it */
+    bool aged;
+};
+
+/* Which waiting jobs continue a history. */
+struct want {
+    uint32_t n, n_requeued;
+    const struct job *best; /* the one that shares most; NULL: none */
+    uint32_t shared;
+};
+
+struct solo { /* what runs on main has drafts */
+    struct drafts *drafts;
+    uint64_t job; /* whose history the drafts know; 0: nobody's */
+    uint32_t known;
+    int32_t fed[1 + DRAFTS_MAX]; /* the row: its last token and the draft */
+    uint32_t n_draft;
+};
+
+struct placement_ring {
+    pthread_mutex_t lock;
+    uint64_t next_id, wall_ns; /* wall clock - monotonic clock */
+    struct sched_placement at[SCHED_PLACEMENTS];
 };
 
 struct sched {
@@ -57,63 +100,43 @@ struct sched {
     struct admission admission;
 
     /* The scheduler thread's own. */
-    struct slots slots;
-    struct job *waiting; /* by age */
+    uint64_t now_ns;
+    struct histories h;
+    struct policy_host *host;
+    struct snapshot *snapshot;
+    uint64_t *bytes; /* [slots + 1]: of the snapshot */
+    size_t block_bytes;
+    uint32_t *nothing;      /* [slots + 1] zeros: what a job that takes no prefix shares */
+    uint64_t *superseded;   /* the last answer */
+    size_t superseded_size; /* bytes */
+    struct giveup *giveup;
+    struct giveup_history *giveup_list; /* [slots + 2] */
+    uint32_t *giveup_tokens;            /* [slots + 2] */
+    struct job *waiting;                /* by age */
     uint32_t n_waiting;
-    struct job **running; /* by start */
+    struct candidate *candidates; /* [slots + queue_max] */
+    struct want *wants;           /* [slots + 1] */
+    uint64_t blocked_until_ns;    /* no waiting job can go, and nothing has changed since that was found */
+    struct job **running;         /* by start */
     uint32_t n_running, turn;
+    struct solo solo;
     struct engine_row *rows;
     struct job **row_jobs;
-    double tokens_per_ms; /* measured speed of prompt reading; 0 until known */
-    double decode_ms;     /* measured time of a window of streams alone; 0 until known */
+    struct prompt_rate rate;
+    double pace;      /* time that chunks took lately, in terms of what the rate says */
+    double decode_ns; /* measured time of a window of streams alone; 0 until known */
+    const char *doing;
+    uint64_t worth_ns;
+    struct policy_worth *worth; /* [slots + 1], as of worth_ns, for the status */
     struct {
-        uint64_t step, started, completed, cancelled, failed, prompt_tokens, cached_tokens, generated_tokens;
+        uint64_t step, started, completed, cancelled, failed;
+        uint64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
     } count;
 
+    struct placement_ring ring;
     pthread_mutex_t status_lock;
     struct sched_status *status; /* status_lock: the published record */
     struct sched_status *spare;  /* the scheduler's, to be filled next */
 };
 
-/* job.c: a job's own life. */
-int job_new(const struct sched *s, const struct sched_job *from, struct job **ret_job, char *err,
-            size_t errlen);
-void job_free(struct job *j);
-void job_started(struct job *j);
-/* `read` tokens of the prompt are in the session by now. */
-void job_progress(struct job *j, uint32_t read);
-/* Takes the logits after the job's last token: chooses the next, hands out text. Returns SCHED_STOP_NONE
- * while the job goes on; *ret_error is set with SCHED_STOP_FAILED. */
-enum sched_stop job_choose(const struct sched *s, struct job *j, const float *logits, const char **ret_error);
-/* The last event. */
-void job_done(struct job *j, enum sched_stop stop, const char *error);
-
-/* admission.c */
-int admission_init(struct admission *a, uint32_t rows, uint32_t slots, uint32_t queue_max);
-void admission_clear(struct admission *a);
-/* Numbers the job and counts it as waiting. -EAGAIN, -EBUSY as in sched_submit. */
-int admission_enter(struct admission *a, struct job *j, char *err, size_t errlen);
-void admission_set_waiting(struct admission *a, struct job *j, bool waiting);
-void admission_leave(struct admission *a, struct job *j);
-enum admission_flag { ADMISSION_CANCEL, ADMISSION_PAUSE, ADMISSION_RESUME };
-/* Sets a flag of the job with this id; false when there is none. */
-bool admission_flag(struct admission *a, uint64_t id, enum admission_flag flag);
-
-/* queue.c: the waiting list and the way into and out of slots. */
-void queue_add(struct sched *s, struct job *j);
-/* Ends jobs that were cancelled, then starts waiting ones, oldest first, as long as they fit. */
-void queue_sweep(struct sched *s);
-void queue_admit(struct sched *s);
-/* Takes the youngest running job (paused ones first) out of its slot and back into the queue; false when only
- * one runs. */
-bool queue_requeue_youngest(struct sched *s);
-/* Ends a job, running or waiting, and frees it. */
-void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char *error);
-
-/* step.c: one window. False when there was nothing to run. */
-bool step_run(struct sched *s);
-
-/* status.c */
-int status_init(struct sched *s);
-void status_clear(struct sched *s);
-void status_publish(struct sched *s, const char *doing);
+#include "sched/parts.h"

@@ -1,11 +1,16 @@
-/* Queue: the waiting list, and the way into and out of slots: first come, first served.
+/* Queue: the waiting list, the order in which it is served, and the way out.
+ *
+ * Next is the job with the fewest tokens to read now (its prompt less what some history shares), so that a
+ * short question never waits behind a long one; but one that has waited AGED_S plus AGED_READS times the time
+ * its own reading takes goes before all others, the oldest first. A job claims its slot only when its turn
+ * has come (claim.c): while it waits it holds nothing, and is compared with the histories as they change.
  * Thread: the scheduler's. Tests: tests/unit/test_sched.c */
-#include "sched/private.h"
-#include <errno.h>
-#include <stddef.h>
+#include "sched/parts.h"
+#include "util/clock.h"
+#include <stdlib.h>
 
-#define BLOCK 64u
-#define LOOK_AHEAD 512u /* tokens of an answer that are reckoned with when a request is let in */
+#define AGED_S 60u
+#define AGED_READS 4u
 
 void queue_add(struct sched *s, struct job *j)
 {
@@ -16,9 +21,10 @@ void queue_add(struct sched *s, struct job *j)
     j->next = *at;
     *at = j;
     s->n_waiting++;
+    s->blocked_until_ns = 0;
 }
 
-static void leave_waiting(struct sched *s, struct job *j)
+void queue_remove(struct sched *s, struct job *j)
 {
     struct job **at = &s->waiting;
     while (*at != j)
@@ -26,9 +32,28 @@ static void leave_waiting(struct sched *s, struct job *j)
     *at = j->next;
     j->next = NULL;
     s->n_waiting--;
+    s->blocked_until_ns = 0;
 }
 
-static void leave_slot(struct sched *s, struct job *j)
+static enum slots_end end_of(enum sched_stop stop)
+{
+    switch (stop) {
+    case SCHED_STOP_EOG:
+        return SLOTS_END_STOP;
+    case SCHED_STOP_STRING:
+        return SLOTS_END_STRING;
+    case SCHED_STOP_LENGTH:
+        return SLOTS_END_LENGTH;
+    case SCHED_STOP_CANCELLED:
+        return SLOTS_END_CANCEL;
+    case SCHED_STOP_NONE:
+    case SCHED_STOP_FAILED:
+        break;
+    }
+    return SLOTS_END_FAIL;
+}
+
+static void leave_slot(struct sched *s, struct job *j, enum slots_end how)
 {
     uint32_t i = 0;
     while (s->running[i] != j)
@@ -36,25 +61,48 @@ static void leave_slot(struct sched *s, struct job *j)
     for (s->n_running--; i < s->n_running; i++)
         s->running[i] = s->running[i + 1];
     j->running = false;
-    slots_release(&s->slots, j->slot);
+    (void)slots_end(s->h.table, j->at, how, (int64_t)s->now_ns);
+    s->blocked_until_ns = 0;
 }
 
 void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char *error)
 {
-    if (j->running)
-        leave_slot(s, j);
+    bool ran = j->running;
+    if (ran)
+        leave_slot(s, j, end_of(stop));
     else
-        leave_waiting(s, j);
+        queue_remove(s, j);
     if (stop == SCHED_STOP_CANCELLED)
         s->count.cancelled++;
     else if (stop == SCHED_STOP_FAILED)
         s->count.failed++;
     else
         s->count.completed++;
-    /* It leaves before the last event: whoever hears DONE finds its place in the queue free. */
+    if (ran)
+        room_ask_superseded(s);
+    /* It leaves before the last event: whoever hears DONE finds its place in the queue free, and the counts
+     * right. */
     admission_leave(&s->admission, j);
-    job_done(j, stop, error);
+    status_publish(s, s->doing);
+    job_done(j, stop, error, s->now_ns);
     job_free(j);
+}
+
+void queue_requeue(struct sched *s, struct job *j)
+{
+    events_add(s,
+               (struct sched_placement){ .kind = SCHED_REQUEUE,
+                                         .slot = events_slot(s, j->at),
+                                         .source = SCHED_NONE,
+                                         .tokens = slots_at(s->h.table, j->at)->n },
+               j, "memory");
+    leave_slot(s, j, SLOTS_END_REQUEUE);
+    j->requeued = true;
+    j->aged = false;
+    j->wait_ns = s->now_ns;
+    job_wait_again(s, j);
+    admission_set_waiting(&s->admission, j, true);
+    queue_add(s, j);
 }
 
 void queue_sweep(struct sched *s)
@@ -69,26 +117,7 @@ void queue_sweep(struct sched *s)
             queue_end(s, s->running[i], SCHED_STOP_CANCELLED, NULL);
 }
 
-static uint32_t blocks_for(uint64_t tokens)
-{
-    return (uint32_t)((tokens + BLOCK - 1) / BLOCK);
-}
-
-/* Does it fit beside what runs, with every idle history given up? One that is alone always does: the pool is
- * never smaller than the context. */
-static bool fits(const struct sched *s, const struct job *j)
-{
-    if (!s->n_running)
-        return true;
-    uint64_t held = 0;
-    for (uint32_t i = 0; i < s->n_running; i++)
-        held += blocks_for(s->running[i]->n_seq);
-    uint32_t left = j->max_new - j->generated;
-    uint64_t want = blocks_for((uint64_t)j->n_seq + (left < LOOK_AHEAD ? left : LOOK_AHEAD));
-    return held + want <= s->blocks;
-}
-
-static uint32_t active(const struct sched *s)
+uint32_t queue_active(const struct sched *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_running; i++)
@@ -96,49 +125,59 @@ static uint32_t active(const struct sched *s)
     return n;
 }
 
-static bool start(struct sched *s, struct job *j)
+uint32_t queue_unread(const struct sched *s, const struct job *j)
 {
-    uint32_t shared = 0;
-    int r = slots_take(&s->slots, j->seq, j->n_seq, j->id_slot, j->cache_prompt, &j->slot, &shared);
-    if (r < 0) {
-        /* Out of memory for a list of tokens: with others running there is hope, alone there is none. */
-        if (r != -EBUSY && !s->n_running)
-            queue_end(s, j, SCHED_STOP_FAILED, "out of memory");
-        return false;
-    }
-    leave_waiting(s, j);
-    j->running = true;
-    s->running[s->n_running++] = j;
-    admission_set_waiting(&s->admission, j, false);
-    if (!j->was_started) {
-        j->cached = shared;
-        s->count.prompt_tokens += j->n_prompt;
-        s->count.cached_tokens += shared;
-        job_started(j);
-    }
-    return true;
+    return j->n_seq - slots_at(s->h.table, j->at)->n;
 }
 
-void queue_admit(struct sched *s)
+/* ---- order ---- */
+
+static void note_wants(struct sched *s, const struct job *j, const uint32_t *shared)
 {
-    while (s->waiting && s->slots.idle && active(s) < s->o.rows && fits(s, s->waiting))
-        if (!start(s, s->waiting))
-            return;
+    for (uint32_t i = 0; i <= s->h.n; i++) {
+        const struct slots_history *h = slots_at(s->h.table, i);
+        struct want *w = &s->wants[i];
+        if (!h->reliable || !h->turn_tokens || shared[i] < h->turn_tokens)
+            continue;
+        w->n++;
+        w->n_requeued += j->requeued;
+        if (!w->best || shared[i] > w->shared) {
+            w->best = j;
+            w->shared = shared[i];
+        }
+    }
 }
 
-bool queue_requeue_youngest(struct sched *s)
+static struct candidate candidate_of(struct sched *s, struct job *j)
 {
-    if (s->n_running < 2)
-        return false;
-    struct job *victim = NULL;
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        struct job *j = s->running[i];
-        bool j_paused = atomic_load(&j->paused), v_paused = victim && atomic_load(&victim->paused);
-        if (!victim || (j_paused && !v_paused) || (j_paused == v_paused && j->id > victim->id))
-            victim = j;
+    struct candidate c = { .job = j, .source = SLOTS_NONE };
+    if (claim_reuses(j)) {
+        c.source = slots_prompt_longest(s->h.table, j->prompt, &c.shared);
+        note_wants(s, j, slots_prompt_shared(s->h.table, j->prompt));
     }
-    leave_slot(s, victim);
-    admission_set_waiting(&s->admission, victim, true);
-    queue_add(s, victim);
-    return true;
+    c.to_read = j->n_seq - c.shared;
+    uint64_t waited = s->now_ns > j->wait_ns ? s->now_ns - j->wait_ns : 0;
+    c.aged = waited > AGED_S * NS_PER_S + AGED_READS * prompt_rate_ns(&s->rate, c.shared, j->n_seq);
+    return c;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->aged != y->aged)
+        return x->aged ? -1 : 1;
+    if (!x->aged && x->to_read != y->to_read)
+        return x->to_read < y->to_read ? -1 : 1;
+    return x->job->id < y->job->id ? -1 : x->job->id > y->job->id;
+}
+
+uint32_t queue_order(struct sched *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i <= s->h.n; i++)
+        s->wants[i] = (struct want){ 0 };
+    for (struct job *j = s->waiting; j; j = j->next)
+        s->candidates[n++] = candidate_of(s, j);
+    qsort(s->candidates, n, sizeof *s->candidates, by_turn);
+    return n;
 }

@@ -1,16 +1,18 @@
 /* Sched: the thread and its doors; see sched.h.
  *
- * Files: sched.c (doors, the loop), admission.c (who is in), queue.c (waiting list, in and out of slots),
- * slots.c (which slot, what is given up), step.c (one window), job.c (one generation), status.c (the
- * published record). */
-#include "sched/private.h"
+ * Files: sched.c (doors, the loop), admission.c (who is in), queue.c (the waiting list and its order),
+ * claim.c (from the queue into a slot), solo.c (main: parking, promotion, drafts), room.c (memory),
+ * histories.c (the slot table and the engine's sessions as one), step.c (one window), job.c (one generation),
+ * events.c (the ring of placement events), status.c (the published record). */
+#include "sched/parts.h"
 #include "util/clock.h"
+#include "util/log.h"
+#include "util/rng.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK 64u
 #define HEARTBEAT_MS 1000 /* while work is pending but nothing can run (all readers are slow) */
 
 static void wake(struct sched *s)
@@ -26,6 +28,7 @@ static void take_messages(struct sched *s)
     /* Before the flags are read: whoever sets one after that queues a new wake. */
     atomic_store(&s->wake_queued, false);
     for (void *item; (item = queue_pop(s->inbox));) {
+        s->blocked_until_ns = 0;
         if (item == &s->wake)
             continue;
         s->count.started++;
@@ -41,16 +44,33 @@ static void end_all(struct sched *s)
         queue_end(s, s->waiting, SCHED_STOP_CANCELLED, NULL);
 }
 
+static void check(const struct sched *s)
+{
+    char text[160] = "more requests run than histories are busy";
+    uint32_t busy = 0;
+    for (uint32_t i = 0; i <= s->h.n; i++)
+        busy += slots_at(s->h.table, i)->busy;
+    if (busy == s->n_running && histories_check(&s->h, text, sizeof text))
+        return;
+    log_write(LOG_ERROR, "check", "what=\"%s\" busy=%u running=%u", text, busy, s->n_running);
+    abort();
+}
+
 static void *thread_main(void *arg)
 {
     struct sched *s = arg;
     while (!atomic_load(&s->stopping)) {
         take_messages(s);
+        s->now_ns = s->o.now_ns();
         queue_sweep(s);
-        queue_admit(s);
-        if (step_run(s))
+        solo_return(s);
+        bool worked = step_run(s);
+        if (s->o.check)
+            check(s);
+        if (worked)
             continue;
         bool pending = s->n_running || s->waiting;
+        room_ask_worth(s);
         status_publish(s, pending ? "waiting for readers" : "idle");
         queue_wait(s->inbox, pending ? HEARTBEAT_MS : -1);
     }
@@ -72,9 +92,9 @@ static int check_options(const struct sched *s, char *err, size_t errlen)
                  o->context, o->slots, o->rows, o->queue_max, o->chunk_tokens, o->max_pause_ms);
         return -EINVAL;
     }
-    if ((uint64_t)s->blocks * BLOCK < o->context) {
+    if ((uint64_t)s->blocks * BLOCK_TOKENS < o->context) {
         snprintf(err, errlen, "the key-value pool holds %u tokens, fewer than the context of %u",
-                 s->blocks * BLOCK, o->context);
+                 s->blocks * BLOCK_TOKENS, o->context);
         return -EINVAL;
     }
     return 0;
@@ -82,35 +102,83 @@ static int check_options(const struct sched *s, char *err, size_t errlen)
 
 static void sched_free(struct sched *s)
 {
-    slots_clear(&s->slots);
+    histories_clear(&s->h);
+    policy_host_free(s->host);
+    snapshot_free(s->snapshot);
+    giveup_free(s->giveup);
+    drafts_free(s->solo.drafts);
     status_clear(s);
+    events_clear(&s->ring);
     admission_clear(&s->admission);
     queue_free(s->inbox);
-    free(s->running);
-    free(s->rows);
-    free(s->row_jobs);
+    void *const lists[] = { s->bytes,         s->nothing, s->superseded, s->giveup_list,
+                            s->giveup_tokens, s->worth,   s->candidates, s->wants,
+                            s->running,       s->rows,    s->row_jobs };
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        free(lists[i]);
     free(s);
+}
+
+static int allocate_lists(struct sched *s)
+{
+    const struct sched_options *o = &s->o;
+    size_t n = (size_t)o->slots + 1, words = o->slots / 64 + 1;
+    s->superseded_size = words * sizeof *s->superseded;
+    s->bytes = calloc(n, sizeof *s->bytes);
+    s->nothing = calloc(n, sizeof *s->nothing);
+    s->superseded = calloc(words, sizeof *s->superseded);
+    s->giveup_list = calloc(n + 1, sizeof *s->giveup_list);
+    s->giveup_tokens = calloc(n + 1, sizeof *s->giveup_tokens);
+    s->worth = calloc(n, sizeof *s->worth);
+    s->candidates = calloc((size_t)o->slots + o->queue_max, sizeof *s->candidates);
+    s->wants = calloc(n, sizeof *s->wants);
+    s->running = calloc(n, sizeof(struct job *));
+    s->rows = calloc(o->rows, sizeof *s->rows);
+    s->row_jobs = calloc(o->rows, sizeof(struct job *));
+    bool all = s->bytes && s->nothing && s->superseded && s->giveup_list && s->giveup_tokens && s->worth &&
+               s->candidates && s->wants && s->running && s->rows && s->row_jobs;
+    return all ? 0 : -ENOMEM;
+}
+
+/* What decides: the table, the policy, what memory is given up by. */
+static int open_histories(struct sched *s)
+{
+    struct slots_options so = {
+        .n_slots = s->o.slots,
+        .group_slots = s->o.slots,
+        .turn_token = s->o.turn_token,
+        .key = { rng_system_seed(), rng_system_seed() },
+    };
+    struct policy_host_options ho = { 0 };
+    int r = histories_init(&s->h, s->engine, &so);
+    if (r == 0)
+        r = policy_host_new(&ho, s->o.slots, &s->host);
+    if (r < 0)
+        return r;
+    struct snapshot_sizes sizes = policy_host_sizes(s->host);
+    r = snapshot_new(s->h.table, &sizes, &s->snapshot);
+    if (r == 0)
+        r = giveup_new(s->blocks, BLOCK_TOKENS, s->o.slots + 2, &s->giveup);
+    if (r == 0)
+        r = drafts_new(&s->solo.drafts);
+    return r;
 }
 
 static int allocate(struct sched *s)
 {
     const struct sched_options *o = &s->o;
-    s->running = calloc(o->slots, sizeof(struct job *));
-    s->rows = calloc(o->rows, sizeof *s->rows);
-    s->row_jobs = calloc(o->rows, sizeof(struct job *));
-    if (!s->running || !s->rows || !s->row_jobs)
-        return -ENOMEM;
-    int r = admission_init(&s->admission, o->rows, o->slots, o->queue_max);
-    if (r < 0)
-        return r;
-    /* Every admitted job and one wake: a push of a job never fails. */
-    r = queue_new((size_t)o->slots + o->queue_max + 1, &s->inbox);
-    if (r < 0)
-        return r;
-    r = status_init(s);
-    if (r < 0)
-        return r;
-    return slots_init(&s->slots, s->engine, o->slots);
+    prompt_rate_init(&s->rate);
+    s->pace = 1;
+    int r = allocate_lists(s);
+    if (r == 0)
+        r = admission_init(&s->admission, o->rows, o->slots, o->queue_max);
+    if (r == 0) /* every admitted job and one wake: a push of a job never fails */
+        r = queue_new((size_t)o->slots + o->queue_max + 1, &s->inbox);
+    if (r == 0)
+        r = status_init(s);
+    if (r == 0)
+        r = events_init(&s->ring);
+    return r < 0 ? r : open_histories(s);
 }
 
 int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_options *o,
@@ -128,11 +196,16 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
     s->o = *o;
     s->n_vocab = info.n_vocab;
     s->blocks = info.blocks;
+    s->block_bytes = info.blocks ? info.kv_bytes / info.blocks : 0;
+    if (!s->o.now_ns)
+        s->o.now_ns = clock_now_ns;
+    s->now_ns = s->o.now_ns();
     int r = check_options(s, err, errlen);
     if (r < 0)
         goto fail;
     r = allocate(s);
     if (r == 0) {
+        room_ask_worth(s);
         status_publish(s, "idle");
         r = -pthread_create(&s->thread, NULL, thread_main, s);
     }

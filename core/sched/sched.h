@@ -24,14 +24,18 @@ struct sched_token {
     struct sampler_choice choice; /* top logprobs as asked for */
 };
 
+#define SCHED_MAIN (-1) /* the solo session, where a slot is named */
+#define SCHED_NONE (-2)
+
 struct sched_timings {
     uint32_t cached, prompt, generated; /* prompt: tokens processed = prompt length - cached */
+    uint32_t drafted, accepted;         /* tokens guessed ahead, and those that were right */
     double queue_ms, prompt_ms, generate_ms;
     double first_token_ms; /* from submit */
 };
 
 enum sched_event_kind {
-    SCHED_EV_STARTED,  /* it has a slot; `slot`, `timings.cached` */
+    SCHED_EV_STARTED,  /* it has a place; `slot`, `timings.cached` */
     SCHED_EV_PROGRESS, /* a prompt chunk was read: `timings.prompt` tokens so far */
     SCHED_EV_TEXT,     /* text and/or tokens that became certain */
     SCHED_EV_DONE,     /* the last one, exactly once: stop, timings */
@@ -40,7 +44,7 @@ enum sched_event_kind {
 struct sched_event { /* valid during the call only */
     enum sched_event_kind kind;
     uint64_t job;
-    uint32_t slot;
+    int32_t slot;     /* or SCHED_MAIN; it may change while the job runs */
     const char *text; /* never splits a character, never holds the start of a stop string */
     size_t text_len;
     const struct sched_token
@@ -60,8 +64,12 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     const size_t *stop_lens;
     size_t n_stops;
     bool cache_prompt;   /* reuse a kept prefix (default true in requests) */
-    int32_t id_slot;     /* -1: any */
+    int32_t id_slot;     /* -1: any; another one is honoured when that slot is idle */
     uint64_t client_key; /* for the per-client share of the queue; 0: nobody */
+    /* What policies are told (abi/policy.h); 0: not known. */
+    uint64_t session_key, parent_key, line_key;
+    uint32_t request_flags;
+    uint64_t salt; /* jobs of different salts share nothing */
     void (*on_event)(void *arg, const struct sched_event *ev);
     void *arg;
 };
@@ -73,6 +81,11 @@ struct sched_options {
     uint32_t queue_max;    /* waiting requests */
     uint32_t chunk_tokens; /* longest prompt chunk, 512 */
     uint32_t max_pause_ms; /* longest chunk between two decode windows of a stream */
+    int32_t turn_token;    /* starts a turn; -1: the model has none */
+    /* For tests: another source of monotonic times than util/clock, where not NULL; and to look over all
+     * books after every step and abort where they differ. */
+    uint64_t (*now_ns)(void);
+    bool check;
 };
 
 /* Starts the thread. engine and tokenizer are borrowed and must outlive it. */
@@ -91,19 +104,25 @@ void sched_pause(struct sched *s, uint64_t job, bool paused);
 
 /* What the last step looked like: an immutable record, replaced after each step. */
 struct sched_slot_status {
-    bool busy;
-    uint64_t job;
-    uint32_t tokens;
+    bool busy, superseded;
+    uint64_t job; /* while busy */
+    uint32_t tokens, turn_tokens, turns;
+    const char *stop_reason; /* "none", "end_turn", "tool_use", "length", "cancelled" */
+    const char *state;       /* "blank", "expired", "protected": until ttl_s after last use */
+    uint64_t last_use_ns;    /* monotonic clock; 0: never */
+    uint64_t client_key;
+    double ttl_s, retention, value;
 };
 struct sched_status {
     uint64_t step, last_step_ns; /* monotonic clock */
     uint32_t running, waiting, slots;
     uint64_t started, completed, cancelled,
         failed; /* started = completed + cancelled + failed + running + waiting */
-    uint64_t prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
     uint32_t kv_blocks, kv_blocks_used;
     const char *doing; /* "idle", "reading a prompt", "decoding" */
-    struct sched_slot_status slot[];
+    const char *policy;
+    struct sched_slot_status slot[]; /* `slots` of them and main */
 };
 /* [any thread] A copy, to be freed with free(); NULL only when out of memory. Does not wait for the
  * scheduler. */

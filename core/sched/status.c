@@ -1,15 +1,17 @@
 /* Status: the record of the last step for anyone who asks. The scheduler fills a spare record and exchanges
  * two pointers, so a reader waits at most for a copy of a few kilobytes and the scheduler for nobody's work.
  * Tests: tests/unit/test_sched.c */
-#include "sched/private.h"
+#include "sched/parts.h"
 #include "util/clock.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define WORTH_NS (250 * NS_PER_MS) /* how old what is told of a history's worth may be while others run */
+
 static size_t record_size(const struct sched *s)
 {
-    return sizeof(struct sched_status) + s->o.slots * sizeof(struct sched_slot_status);
+    return sizeof(struct sched_status) + (s->o.slots + (size_t)1) * sizeof(struct sched_slot_status);
 }
 
 int status_init(struct sched *s)
@@ -31,10 +33,46 @@ void status_clear(struct sched *s)
     s->status = s->spare = NULL;
 }
 
+static const char *stop_name(uint32_t reason)
+{
+    static const char *const names[POLICY_STOPS] = { "none", "end_turn", "tool_use", "length", "cancelled" };
+    return names[reason < POLICY_STOPS ? reason : POLICY_STOP_NONE];
+}
+
+static const char *state_name(uint32_t state)
+{
+    return state == POLICY_STATE_PROTECTED ? "protected"
+           : state == POLICY_STATE_EXPIRED ? "expired"
+                                           : "blank";
+}
+
+static struct sched_slot_status slot_status(const struct sched *s, uint32_t i)
+{
+    const struct slots_history *h = slots_at(s->h.table, i);
+    const struct policy_worth *w = &s->worth[i];
+    return (struct sched_slot_status){
+        .busy = h->busy,
+        .superseded = i < s->h.n && s->superseded[i / 64] >> (i % 64) & 1,
+        .tokens = h->n,
+        .turn_tokens = h->turn_tokens,
+        .turns = h->label.turns,
+        .stop_reason = stop_name(h->label.stop_reason),
+        .state = state_name(w->state),
+        .last_use_ns = h->label.last_use_ns > 0 ? (uint64_t)h->label.last_use_ns : 0,
+        .client_key = h->label.client_key,
+        .ttl_s = w->ttl_s,
+        .retention = w->retention,
+        .value = w->value,
+    };
+}
+
 void status_publish(struct sched *s, const char *doing)
 {
     struct engine_info info;
     engine_info_get(s->engine, &info);
+    if (s->now_ns >= s->worth_ns + WORTH_NS)
+        room_ask_worth(s);
+    s->doing = doing;
     struct sched_status *st = s->spare;
     *st = (struct sched_status){
         .step = s->count.step,
@@ -49,16 +87,17 @@ void status_publish(struct sched *s, const char *doing)
         .prompt_tokens = s->count.prompt_tokens,
         .cached_tokens = s->count.cached_tokens,
         .generated_tokens = s->count.generated_tokens,
+        .drafted_tokens = s->count.drafted_tokens,
+        .accepted_tokens = s->count.accepted_tokens,
         .kv_blocks = info.blocks,
         .kv_blocks_used = info.blocks_used,
         .doing = doing,
+        .policy = policy_host_name(s->host),
     };
-    for (uint32_t i = 0; i < s->o.slots; i++)
-        st->slot[i] = (struct sched_slot_status){ .tokens = s->slots.at[i].n };
-    for (uint32_t i = 0; i < s->n_running; i++) {
-        st->slot[s->running[i]->slot].busy = true;
-        st->slot[s->running[i]->slot].job = s->running[i]->id;
-    }
+    for (uint32_t i = 0; i <= s->o.slots; i++)
+        st->slot[i] = slot_status(s, i);
+    for (uint32_t i = 0; i < s->n_running; i++)
+        st->slot[s->running[i]->at].job = s->running[i]->id;
     pthread_mutex_lock(&s->status_lock);
     s->spare = s->status;
     s->status = st;

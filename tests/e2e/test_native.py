@@ -1,7 +1,7 @@
-"""llama.cpp's endpoints in its shapes: /tokenize, /detokenize, /apply-template, /props, /slots."""
+"""llama.cpp's endpoints in its shapes: /tokenize, /detokenize, /apply-template, /props, /slots; /events."""
 import pytest
 
-from apikit import chat, error_of, get, post, user
+from apikit import chat, error_of, get, metrics, post, user
 
 
 @pytest.mark.parametrize("text", ["", "Hello", "  two  spaces", "naïve café", "日本語 text", "\u0000\n\t", "<|im_start|>", "🙂" * 20])
@@ -45,11 +45,23 @@ def test_props_say_what_is_served(server):
 
 def test_slots_say_what_they_hold(start_server):
     server = start_server({"engine.slots": 3, "engine.rows": 2})
-    reply = chat(server, max_tokens=5)
+    reply = chat(server, max_tokens=5, id_slot=1)
     slots = get(server, "/slots").json()
+    assert reply["timings"]["slot"] == 1 and slots[1]["state"] == "expired" and slots[2]["state"] == "blank"
     assert [s["id"] for s in slots] == [0, 1, 2] and not any(s["is_processing"] for s in slots)
     # The last token was chosen and never read.
     assert slots[reply["timings"]["slot"]]["n_prompt_tokens"] == reply["usage"]["total_tokens"] - 1
+
+
+def test_events_say_where_the_last_requests_ran(start_server):
+    server = start_server({"engine.slots": 3, "engine.rows": 2})
+    for text in ("Hi", "Something else"):
+        assert chat(server, text, max_tokens=5)["timings"]["slot"] == -1, "alone: in the solo session"
+    events = get(server, "/events").json()["events"]
+    assert [e["kind"] for e in events] == ["place", "park", "place"]
+    assert [e["id"] for e in events] == [1, 2, 3] and [e["slot"] for e in events] == ["main", 0, "main"]
+    assert events[1]["source"] == "main" and events[1]["reason"] == "parked"
+    assert metrics(server)["live"]["solo_tokens"] > 0
 
 
 def test_id_slot_is_honoured_when_idle(server):

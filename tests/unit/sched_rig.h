@@ -2,7 +2,7 @@
  * that fails when it is told to. */
 #pragma once
 #include "engine/engine_impl.h"
-#include "sched/sched.h"
+#include "sched/placement.h"
 #include "util/buf.h"
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -23,20 +23,101 @@ struct rig {
 };
 
 static const struct sched_options rig_options = {
-    .context = 512, .slots = 8, .rows = 4, .queue_max = 8, .chunk_tokens = 48, .max_pause_ms = 50
+    .context = 512,
+    .slots = 8,
+    .rows = 4,
+    .queue_max = 8,
+    .chunk_tokens = 48,
+    .max_pause_ms = 50,
+    .turn_token = -1,
+    .check = true,
 };
 
 static const struct ops *rig_real;
-static atomic_int rig_failures; /* so many of the next windows fail */
+static atomic_int rig_failures;            /* so many of the next windows fail */
+static atomic_uint_least64_t rig_ahead_ns; /* how far the scheduler's clock is ahead of the real one */
+static atomic_uint rig_starts;
+static atomic_uint_least64_t rig_n_computed; /* tokens that went through the engine */
+
+/* A gate that windows stand before, so that a test knows what has arrived when the next one is planned. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool shut;
+    unsigned passed, standing;
+} rig_gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static inline uint64_t rig_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + atomic_load(&rig_ahead_ns);
+}
+
+static void rig_attention(struct ops_dev *d, const struct ops_attention *a)
+{
+    if (a->layer == 0)
+        atomic_fetch_add(&rig_n_computed, a->n_tokens);
+    rig_real->attention(d, a);
+}
 
 static int rig_sync(struct ops_dev *d, char *err, size_t errlen)
 {
     int r = rig_real->sync(d, err, errlen);
+    pthread_mutex_lock(&rig_gate.lock);
+    rig_gate.standing++;
+    pthread_cond_broadcast(&rig_gate.changed);
+    while (rig_gate.shut && !rig_gate.passed)
+        pthread_cond_wait(&rig_gate.changed, &rig_gate.lock);
+    rig_gate.passed -= rig_gate.shut;
+    rig_gate.standing--;
+    pthread_cond_broadcast(&rig_gate.changed);
+    pthread_mutex_unlock(&rig_gate.lock);
     if (r < 0 || atomic_load(&rig_failures) == 0)
         return r;
     atomic_fetch_sub(&rig_failures, 1);
     snprintf(err, errlen, "the device failed, as it was told to");
     return -EIO;
+}
+
+/* From now on every window waits in the engine until it is let through. */
+static inline void rig_shut(void)
+{
+    pthread_mutex_lock(&rig_gate.lock);
+    rig_gate.shut = true;
+    pthread_mutex_unlock(&rig_gate.lock);
+}
+
+/* Waits until a window stands before the gate. */
+static inline void rig_await_window(void)
+{
+    pthread_mutex_lock(&rig_gate.lock);
+    while (!rig_gate.standing)
+        pthread_cond_wait(&rig_gate.changed, &rig_gate.lock);
+    pthread_mutex_unlock(&rig_gate.lock);
+}
+
+/* Lets n windows through, one after another. */
+static inline void rig_pass(unsigned n)
+{
+    for (; n; n--) {
+        rig_await_window();
+        pthread_mutex_lock(&rig_gate.lock);
+        rig_gate.passed = 1;
+        pthread_cond_broadcast(&rig_gate.changed);
+        while (rig_gate.passed)
+            pthread_cond_wait(&rig_gate.changed, &rig_gate.lock);
+        pthread_mutex_unlock(&rig_gate.lock);
+    }
+}
+
+static inline void rig_open_gate(void)
+{
+    pthread_mutex_lock(&rig_gate.lock);
+    rig_gate.shut = false;
+    rig_gate.passed = 0;
+    pthread_cond_broadcast(&rig_gate.changed);
+    pthread_mutex_unlock(&rig_gate.lock);
 }
 
 static inline struct rig rig_open(const struct sched_options *o, uint32_t kv_tokens)
@@ -58,8 +139,10 @@ static inline struct rig rig_open(const struct sched_options *o, uint32_t kv_tok
     rig_real = &ops_cpu;
     ops = *rig_real;
     ops.sync = rig_sync;
+    ops.attention = rig_attention;
+    rig.o.now_ns = rig_now_ns;
     cr_assert_eq(engine_open_on(&ops, rig.f, rig.m, &eo, NULL, NULL, &rig.e, err, sizeof err), 0, "%s", err);
-    cr_assert_eq(sched_start(rig.e, rig.t, o, &rig.s, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(sched_start(rig.e, rig.t, &rig.o, &rig.s, err, sizeof err), 0, "%s", err);
     return rig;
 }
 
@@ -82,7 +165,10 @@ struct heard {
     uint64_t job;
     unsigned started, progress, texts, done;
     bool order_broken;
-    uint32_t slot;
+    int32_t slot, last_slot;
+    unsigned start_order;       /* 1, 2, ... over all jobs of the test */
+    const struct heard *beside; /* NULL, or a job whose progress is noted when this one starts */
+    uint32_t beside_read;
     enum sched_stop stop;
     struct sched_timings timings, at_start;
     char error[200];
@@ -113,9 +199,13 @@ static inline void heard_event(void *arg, const struct sched_event *ev)
     if (h->done || (ev->kind != SCHED_EV_DONE && (ev->kind == SCHED_EV_STARTED) != !h->started))
         h->order_broken = true;
     h->timings = ev->timings;
+    h->last_slot = ev->slot;
     if (ev->kind == SCHED_EV_STARTED) {
         h->started++;
         h->slot = ev->slot;
+        h->start_order = atomic_fetch_add(&rig_starts, 1) + 1;
+        /* Both are told on the scheduler's thread. */
+        h->beside_read = h->beside ? h->beside->timings.prompt : 0;
         h->at_start = ev->timings;
     } else if (ev->kind == SCHED_EV_PROGRESS) {
         h->progress++;
@@ -215,8 +305,49 @@ static inline void expect_balance(struct rig *r)
                  "started %lu completed %lu cancelled %lu failed %lu running %u waiting %u", st->started,
                  st->completed, st->cancelled, st->failed, st->running, st->waiting);
     uint32_t busy = 0;
-    for (uint32_t i = 0; i < st->slots; i++)
+    for (uint32_t i = 0; i <= st->slots; i++)
         busy += st->slot[i].busy;
     cr_expect_eq(busy, st->running);
     free(st);
+}
+
+/* What happened since placement event `after`, as "place main<none 0" a piece, separated by ", ". */
+static inline const char *placements(struct rig *r, uint64_t after, char *text, size_t len)
+{
+    struct sched_placement events[SCHED_PLACEMENTS];
+    size_t n = sched_placements_get(r->s, after, events), used = 0;
+    *text = 0;
+    for (size_t i = 0; i < n && used < len; i++) {
+        char at[2][16];
+        const int32_t slots[2] = { events[i].slot, events[i].source };
+        for (int k = 0; k < 2; k++)
+            snprintf(at[k], sizeof at[k],
+                     slots[k] == SCHED_MAIN   ? "main"
+                     : slots[k] == SCHED_NONE ? "-"
+                                              : "%d",
+                     slots[k]);
+        used += (size_t)snprintf(text + used, len - used, "%s%s %s<%s %u", i ? ", " : "",
+                                 sched_placement_name(events[i].kind), at[0], at[1], events[i].tokens);
+    }
+    return text;
+}
+
+static inline uint64_t last_placement(struct rig *r)
+{
+    struct sched_placement events[SCHED_PLACEMENTS];
+    size_t n = sched_placements_get(r->s, 0, events);
+    return n ? events[n - 1].id : 0;
+}
+
+/* The next turn of a conversation: what was said so far, and n more tokens. To be freed. */
+static inline int32_t *next_turn(const int32_t *prompt, size_t n_prompt, const struct heard *h, uint32_t seed,
+                                 size_t n, size_t *ret_n)
+{
+    int32_t *more = prompt_of(seed, n), *all = malloc((n_prompt + h->n_tokens + n + 1) * sizeof *all);
+    memcpy(all, prompt, n_prompt * sizeof *all);
+    memcpy(all + n_prompt, h->tokens, h->n_tokens * sizeof *all);
+    memcpy(all + n_prompt + h->n_tokens, more, n * sizeof *all);
+    free(more);
+    *ret_n = n_prompt + h->n_tokens + n;
+    return all;
 }

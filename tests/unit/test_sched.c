@@ -517,6 +517,7 @@ Test(sched, a_random_crowd_ends_each_once_and_the_counts_add_up)
     o.queue_max = N;
     struct rig r = rig_open(&o, 1024);
     static struct heard h[N];
+    static struct sched_job jobs[N];
     int32_t *p[N];
     uint64_t x = 42;
     for (uint32_t i = 0; i < N; i++) {
@@ -528,6 +529,7 @@ Test(sched, a_random_crowd_ends_each_once_and_the_counts_add_up)
         struct sched_job job = job_of(p[i], n, 1 + dice / 300 % 60, &h[i]);
         job.sampling.temperature = 1;
         job.id_slot = dice % 5 ? -1 : (int32_t)(dice % 8);
+        jobs[i] = job;
         cr_assert_eq(submit(&r, &job), 0);
         if (dice % 4 == 0)
             sched_cancel(r.s, h[i].job);
@@ -544,6 +546,19 @@ Test(sched, a_random_crowd_ends_each_once_and_the_counts_add_up)
         cr_expect_neq(h[i].stop, SCHED_STOP_FAILED, "%s", h[i].error);
     }
     expect_balance(&r);
+    /* And each said what it says alone, or how that begins. */
+    for (uint32_t i = 0; i < N; i++) {
+        struct heard alone;
+        heard_init(&alone);
+        jobs[i].arg = &alone;
+        jobs[i].cache_prompt = false;
+        run_job(&r, &jobs[i]);
+        cr_expect(h[i].n_tokens == alone.n_tokens ||
+                  (h[i].stop == SCHED_STOP_CANCELLED && h[i].n_tokens < alone.n_tokens));
+        cr_expect_arr_eq(h[i].tokens, alone.tokens, h[i].n_tokens * sizeof(int32_t), "job %u", i);
+        cr_expect_arr_eq(h[i].logprobs, alone.logprobs, h[i].n_tokens * sizeof(float), "job %u", i);
+        heard_clear(&alone);
+    }
     rig_close(&r);
     for (uint32_t i = 0; i < N; i++) {
         cr_expect_eq(h[i].done, 1);

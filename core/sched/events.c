@@ -1,0 +1,79 @@
+/* Events: the ring of the last placement events, and their lines in the log.
+ * Thread: written by the scheduler's, read by any; ring.lock is a leaf. Tests: tests/unit/test_sched.c */
+#include "sched/parts.h"
+#include "util/clock.h"
+#include "util/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+int events_init(struct placement_ring *ring)
+{
+    ring->next_id = 1;
+    ring->wall_ns = clock_wall_ns() - clock_now_ns();
+    return -pthread_mutex_init(&ring->lock, NULL);
+}
+
+void events_clear(struct placement_ring *ring)
+{
+    if (ring->next_id)
+        pthread_mutex_destroy(&ring->lock);
+    ring->next_id = 0;
+}
+
+int32_t events_slot(const struct sched *s, uint32_t history)
+{
+    return history == SLOTS_NONE ? SCHED_NONE : history == s->h.n ? SCHED_MAIN : (int32_t)history;
+}
+
+const char *sched_placement_name(enum sched_placement_kind kind)
+{
+    static const char *const names[SCHED_PLACEMENT_KINDS] = {
+        [SCHED_PLACE] = "place",     [SCHED_CONTINUE] = "continue",   [SCHED_RESTORE] = "restore",
+        [SCHED_PARK] = "park",       [SCHED_PARK_SKIP] = "park_skip", [SCHED_OVERWRITE] = "overwrite",
+        [SCHED_EVICT] = "evict",     [SCHED_PROMOTE] = "promote",     [SCHED_BACK_TO_SOLO] = "back_to_solo",
+        [SCHED_REQUEUE] = "requeue",
+    };
+    return names[kind];
+}
+
+static const char *place_name(int32_t slot, char text[16])
+{
+    if (slot == SCHED_MAIN)
+        return "main";
+    if (slot == SCHED_NONE)
+        return "none";
+    snprintf(text, 16, "%" PRId32, slot);
+    return text;
+}
+
+void events_add(struct sched *s, struct sched_placement e, const struct job *j, const char *reason)
+{
+    struct placement_ring *ring = &s->ring;
+    e.time_ns = s->now_ns + ring->wall_ns;
+    e.job = j ? j->id : 0;
+    e.client_key = j ? j->client_key : 0;
+    snprintf(e.reason, sizeof e.reason, "%s", reason ? reason : "");
+    pthread_mutex_lock(&ring->lock);
+    e.id = ring->next_id++;
+    ring->at[e.id % SCHED_PLACEMENTS] = e;
+    pthread_mutex_unlock(&ring->lock);
+    if (log_level_get() <= LOG_DEBUG) {
+        char slot[16], source[16];
+        log_write(LOG_DEBUG, "placement",
+                  "kind=%s job=%" PRIu64 " slot=%s source=%s tokens=%" PRIu32 " reason=%s us=%" PRIu32,
+                  sched_placement_name(e.kind), e.job, place_name(e.slot, slot), place_name(e.source, source),
+                  e.tokens, *e.reason ? e.reason : "-", e.took_us);
+    }
+}
+
+size_t sched_placements_get(struct sched *s, uint64_t after, struct sched_placement ret[SCHED_PLACEMENTS])
+{
+    struct placement_ring *ring = &s->ring;
+    size_t n = 0;
+    pthread_mutex_lock(&ring->lock);
+    uint64_t first = ring->next_id > SCHED_PLACEMENTS ? ring->next_id - SCHED_PLACEMENTS : 1;
+    for (uint64_t id = after >= first ? after + 1 : first; id < ring->next_id; id++)
+        ret[n++] = ring->at[id % SCHED_PLACEMENTS];
+    pthread_mutex_unlock(&ring->lock);
+    return n;
+}

@@ -1,0 +1,102 @@
+/* Private to the scheduler's files: what each of them does for the others. */
+#pragma once
+#include "sched/private.h"
+
+/* job.c: a job's own life. */
+int job_new(const struct sched *s, const struct sched_job *from, struct job **ret_job, char *err,
+            size_t errlen);
+void job_free(struct job *j);
+void job_started(struct job *j, uint64_t now_ns);
+/* `read` tokens of the prompt are in the session by now. */
+void job_progress(struct job *j, uint32_t read, uint64_t now_ns);
+/* Takes the logits after the job's last token: chooses the next, hands out text. Returns SCHED_STOP_NONE
+ * while the job goes on; *ret_error is set with SCHED_STOP_FAILED. */
+enum sched_stop job_choose(const struct sched *s, struct job *j, const float *logits, const char **ret_error);
+/* It waits again, for all it has: what it has to read is compared with the histories from now on. */
+void job_wait_again(const struct sched *s, struct job *j);
+/* The last event. */
+void job_done(struct job *j, enum sched_stop stop, const char *error, uint64_t now_ns);
+
+/* admission.c */
+int admission_init(struct admission *a, uint32_t rows, uint32_t slots, uint32_t queue_max);
+void admission_clear(struct admission *a);
+/* Numbers the job and counts it as waiting. -EAGAIN, -EBUSY as in sched_submit. */
+int admission_enter(struct admission *a, struct job *j, char *err, size_t errlen);
+void admission_set_waiting(struct admission *a, struct job *j, bool waiting);
+void admission_leave(struct admission *a, struct job *j);
+enum admission_flag { ADMISSION_CANCEL, ADMISSION_PAUSE, ADMISSION_RESUME };
+/* Sets a flag of the job with this id; false when there is none. */
+bool admission_flag(struct admission *a, uint64_t id, enum admission_flag flag);
+
+/* queue.c: the waiting list, its order, and who leaves. */
+void queue_add(struct sched *s, struct job *j);
+void queue_remove(struct sched *s, struct job *j);
+/* Ends jobs that were cancelled. */
+void queue_sweep(struct sched *s);
+/* Fills s->wants, and s->candidates in the order in which they go; returns how many. */
+uint32_t queue_order(struct sched *s);
+/* Ends a job, running or waiting, and frees it. */
+void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char *error);
+/* Takes a running job out of its slot, whose history stays, and back into the queue. */
+void queue_requeue(struct sched *s, struct job *j);
+/* Running jobs that are not paused. */
+uint32_t queue_active(const struct sched *s);
+/* Tokens of a running job that are not in its session yet. */
+uint32_t queue_unread(const struct sched *s, const struct job *j);
+
+/* claim.c: the way from the queue into a slot. */
+/* Lets the first waiting request in that may go and has at most `most` tokens to read. False when nothing
+ * changed. */
+bool claim_next(struct sched *s, uint32_t most);
+/* Runs j at `at`, with the first n tokens of `source`. */
+int claim_begin(struct sched *s, struct job *j, uint32_t at, uint32_t source, uint32_t n);
+/* Tells of what is lost when `at` becomes the first n tokens of `source`. */
+void claim_note_overwrite(struct sched *s, const struct job *j, uint32_t at, uint32_t source, uint32_t n);
+/* Asks the policy for j's place; held slots are respected as long as that leaves one. POLICY_DECIDED or
+ * POLICY_NONE. */
+int claim_place(struct sched *s, struct job *j, bool respect_held, struct policy_host_place *ret_place);
+/* The table as the policy sees it; j may be NULL. */
+const struct policy_snapshot *claim_snapshot(struct sched *s, struct job *j);
+struct policy_request claim_request(const struct job *j);
+struct slots_request claim_label(const struct job *j);
+bool claim_reuses(const struct job *j);
+/* After a begin failed: ends j when nothing runs, and says whether it did. */
+bool claim_no_memory(struct sched *s, struct job *j);
+
+/* solo.c: main. */
+/* The only request there is starts on main. False when it is not for main, and nothing changed. */
+bool solo_start(struct sched *s, struct job *j);
+struct job *solo_job(const struct sched *s); /* NULL: nobody runs there */
+/* The request on main goes on in a slot; `reserved`: a slot that somebody else is about to take, or
+ * SLOTS_NONE. */
+bool solo_promote(struct sched *s, uint32_t reserved);
+/* A request that was left alone goes back to main. */
+void solo_return(struct sched *s);
+/* Guesses what follows j's last token: s->solo.fed is its row, of which it returns the length. */
+uint32_t solo_draft(struct sched *s, struct job *j);
+
+/* room.c: memory. */
+/* Whether what c has to read and the beginning of its answer fit beside what runs. */
+bool room_admits(struct sched *s, const struct candidate *c);
+/* Makes the pool fit the planned rows, at the cost of idle histories. */
+bool room_make(struct sched *s, uint32_t n_rows);
+/* Requeues the youngest running job (paused ones first); false when only one runs. */
+bool room_requeue_youngest(struct sched *s);
+void room_ask_superseded(struct sched *s);
+/* Keeps what the policy says each history is worth, for the status. */
+void room_ask_worth(struct sched *s);
+
+/* step.c: one window. False when there was nothing to run. */
+bool step_run(struct sched *s);
+
+/* events.c */
+int events_init(struct placement_ring *ring);
+void events_clear(struct placement_ring *ring);
+/* id and time are filled in. reason may be NULL. */
+void events_add(struct sched *s, struct sched_placement e, const struct job *j, const char *reason);
+int32_t events_slot(const struct sched *s, uint32_t history); /* SLOTS_NONE: SCHED_NONE */
+
+/* status.c */
+int status_init(struct sched *s);
+void status_clear(struct sched *s);
+void status_publish(struct sched *s, const char *doing);

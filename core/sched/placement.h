@@ -1,0 +1,35 @@
+/* Placement events: where requests ran, what was kept and what was lost, the last SCHED_PLACEMENTS of them.
+ * Lengths only, never text. Each is also a line of the log at debug level. Tests: tests/unit/test_sched.c */
+#pragma once
+#include "sched/sched.h"
+
+#define SCHED_PLACEMENTS 96u
+
+enum sched_placement_kind {
+    SCHED_PLACE,        /* a request runs in `slot`; its first `tokens` come from `source` */
+    SCHED_CONTINUE,     /* the same, where the conversation it continues lay */
+    SCHED_RESTORE,      /* a request runs on main with what slot `source` keeps */
+    SCHED_PARK,         /* main's `tokens` are kept in `slot` too */
+    SCHED_PARK_SKIP,    /* they are not, for `reason` */
+    SCHED_OVERWRITE,    /* what `slot` held gives way: `tokens` that no other history has */
+    SCHED_EVICT,        /* `slot` gave up its last `tokens` for lack of memory */
+    SCHED_PROMOTE,      /* a request goes on in `slot` */
+    SCHED_BACK_TO_SOLO, /* a request goes on on main, from slot `source` */
+    SCHED_REQUEUE,      /* the request in `slot` waits again, for lack of memory */
+    SCHED_PLACEMENT_KINDS,
+};
+
+struct sched_placement {
+    uint64_t id;      /* 1, 2, 3, ... */
+    uint64_t time_ns; /* wall clock */
+    enum sched_placement_kind kind;
+    int32_t slot, source; /* or SCHED_MAIN, SCHED_NONE */
+    uint32_t tokens;
+    uint32_t took_us;         /* of parks, moves and forks: while they were made nothing else ran */
+    uint64_t job, client_key; /* 0: nobody's */
+    char reason[32];
+};
+
+const char *sched_placement_name(enum sched_placement_kind kind); /* "park_skip" */
+/* [any thread] Those after `after` (an id; 0: all there are), oldest first; returns how many. */
+size_t sched_placements_get(struct sched *s, uint64_t after, struct sched_placement ret[SCHED_PLACEMENTS]);

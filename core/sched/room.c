@@ -1,0 +1,168 @@
+/* Room: memory. Who is let in, and which idle histories lose how much of their ends.
+ *
+ * The pool is shared by all histories and always full in the long run. A waiting job is let in when what it
+ * has to read and the beginning of its answer fit in free blocks and those of idle histories that no other
+ * waiting job continues; one that is alone always fits. A window that finds no block free takes them from the
+ * ends of idle histories (slots/giveup.h says in which order); when busy ones alone are left, the youngest
+ * job is requeued. What a requeued job had read counts as nobody's: it gave it up.
+ * Thread: the scheduler's. Must not know: what a history is worth, only whom to ask.
+ * Tests: tests/unit/test_sched.c */
+#include "sched/parts.h"
+#include <string.h>
+
+static uint32_t blocks_for(uint64_t tokens)
+{
+    return (uint32_t)((tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS);
+}
+
+void room_ask_superseded(struct sched *s)
+{
+    memcpy(s->superseded, policy_host_superseded(s->host, claim_snapshot(s, NULL)), s->superseded_size);
+}
+
+void room_ask_worth(struct sched *s)
+{
+    memcpy(s->worth, policy_host_state(s->host, claim_snapshot(s, NULL)),
+           ((size_t)s->h.n + 1) * sizeof *s->worth);
+    s->worth_ns = s->now_ns;
+}
+
+static bool is_superseded(const struct sched *s, uint32_t i)
+{
+    return i < s->h.n && s->superseded[i / 64] >> (i % 64) & 1;
+}
+
+/* Whether a waiting job other than j continues history i. */
+static bool is_wanted(struct sched *s, uint32_t i, struct job *j)
+{
+    uint32_t n = s->wants[i].n - s->wants[i].n_requeued;
+    if (n && j && !j->requeued && claim_reuses(j) && slots_prompt_continues(s->h.table, j->prompt, i))
+        n--;
+    return n > 0;
+}
+
+/* The histories as giveup sees them: who holds what, and who may lose it. Their worth only where asked. */
+static void list_histories(struct sched *s, struct job *j, bool with_worth)
+{
+    for (uint32_t i = 0; i <= s->h.n; i++) {
+        const struct slots_history *h = slots_at(s->h.table, i);
+        struct giveup_history *g = &s->giveup_list[i];
+        *g = (struct giveup_history){
+            .tokens = h->n, .busy = h->busy, .reliable = h->reliable, .wanted = is_wanted(s, i, j)
+        };
+        g->blocks = session_blocks(s->h.sessions[i], &g->n_blocks);
+        if (!with_worth)
+            continue;
+        g->worthless = is_superseded(s, i) || s->worth[i].state == POLICY_STATE_BLANK;
+        g->state = s->worth[i].state;
+        g->give_up = s->worth[i].give_up;
+    }
+}
+
+/* Blocks that the prompts being read will still take: free ones among them are spoken for. */
+static uint32_t promised(const struct sched *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        const struct job *j = s->running[i];
+        uint32_t unread = queue_unread(s, j);
+        if (unread > 1)
+            n += session_blocks_needed(s->h.sessions[j->at], unread);
+    }
+    return n;
+}
+
+bool room_admits(struct sched *s, const struct candidate *c)
+{
+    const struct job *j = c->job;
+    if (!s->n_running)
+        return true;
+    uint32_t left = j->max_new - j->generated;
+    uint32_t whole = blocks_for((uint64_t)j->n_seq + (left < LOOK_AHEAD ? left : LOOK_AHEAD));
+    uint32_t needed = whole - c->shared / BLOCK_TOKENS + promised(s), free = histories_free_blocks(&s->h);
+    if (needed <= free)
+        return true;
+    list_histories(s, c->job, false);
+    /* Its own prefix it will hold itself. */
+    struct giveup_history *own = &s->giveup_list[s->h.n + 1];
+    *own = (struct giveup_history){ .busy = true, .reliable = true };
+    if (c->source != SLOTS_NONE) {
+        own->blocks = session_blocks(s->h.sessions[c->source], &own->n_blocks);
+        own->n_blocks = c->shared / BLOCK_TOKENS;
+        own->tokens = own->n_blocks * BLOCK_TOKENS;
+    }
+    int64_t idle = giveup_plan(s->giveup, s->giveup_list, s->h.n + 2, UINT32_MAX, c->aged, s->giveup_tokens);
+    return idle >= 0 && needed <= free + (uint64_t)idle;
+}
+
+static uint32_t blocks_needed(const struct sched *s, uint32_t n_rows)
+{
+    uint32_t need = 0;
+    for (uint32_t i = 0; i < n_rows; i++)
+        need += session_blocks_needed(s->rows[i].session, s->rows[i].n);
+    return need;
+}
+
+static void evict(struct sched *s, uint32_t i, uint32_t keep)
+{
+    uint32_t had = slots_at(s->h.table, i)->n;
+    histories_cut(&s->h, i, keep);
+    events_add(
+        s,
+        (struct sched_placement){
+            .kind = SCHED_EVICT, .slot = events_slot(s, i), .source = SCHED_NONE, .tokens = had - keep },
+        NULL, "memory");
+}
+
+/* Cuts idle histories until so many blocks are free, or none may go. */
+static bool give_up(struct sched *s, uint32_t needed, bool take_wanted)
+{
+    uint32_t free = histories_free_blocks(&s->h);
+    if (needed <= free)
+        return true;
+    room_ask_superseded(s);
+    room_ask_worth(s);
+    (void)queue_order(s);
+    list_histories(s, NULL, true);
+    if (giveup_plan(s->giveup, s->giveup_list, s->h.n + 1, needed - free, take_wanted, s->giveup_tokens) <= 0)
+        return false;
+    for (uint32_t i = 0; i <= s->h.n; i++)
+        if (s->giveup_tokens[i] < s->giveup_list[i].tokens)
+            evict(s, i, s->giveup_tokens[i]);
+    return needed <= histories_free_blocks(&s->h);
+}
+
+/* Wanted histories may go when nobody else runs, or for one that has waited so long that it went first. */
+static bool may_take_wanted(const struct sched *s, uint32_t n_rows)
+{
+    bool aged = s->n_running == 1;
+    for (uint32_t i = 0; i < n_rows; i++)
+        aged |= s->row_jobs[i]->aged && !s->row_jobs[i]->first_ns;
+    return aged;
+}
+
+bool room_make(struct sched *s, uint32_t n_rows)
+{
+    /* Giving up a history can also end the sharing of a block that would have been copied: hence the second
+     * look. */
+    for (int look = 0; look < 2; look++)
+        if (give_up(s, blocks_needed(s, n_rows), false))
+            return true;
+    return may_take_wanted(s, n_rows) &&
+           (give_up(s, blocks_needed(s, n_rows), true) || give_up(s, blocks_needed(s, n_rows), true));
+}
+
+bool room_requeue_youngest(struct sched *s)
+{
+    struct job *victim = NULL;
+    if (s->n_running < 2)
+        return false;
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct job *j = s->running[i];
+        bool j_paused = atomic_load(&j->paused), v_paused = victim && atomic_load(&victim->paused);
+        if (!victim || (j_paused && !v_paused) || (j_paused == v_paused && j->id > victim->id))
+            victim = j;
+    }
+    queue_requeue(s, victim);
+    return true;
+}

@@ -1,0 +1,373 @@
+/* Who waits how long: the order of the queue, slots held for those that wait, prompts that are read one at a
+ * time, and what memory costs whom. */
+#include "sched_rig.h"
+
+#define N 6
+
+/* Jobs of a test, what they said, and their prompts. */
+struct cast {
+    struct heard h[N];
+    int32_t *p[N];
+    struct sched_job job[N];
+};
+
+static void cast_job(struct cast *c, int i, int32_t *prompt, size_t n, uint32_t max_new)
+{
+    heard_init(&c->h[i]);
+    c->p[i] = prompt;
+    c->job[i] = job_of(prompt, n, max_new, &c->h[i]);
+}
+
+static void cast_clear(struct cast *c)
+{
+    for (int i = 0; i < N; i++) {
+        if (!c->p[i])
+            continue;
+        heard_clear(&c->h[i]);
+        free(c->p[i]);
+    }
+}
+
+/* Submits job i while a window stands before the gate. */
+static void enter(struct rig *r, struct cast *c, int i)
+{
+    rig_await_window();
+    cr_assert_eq(submit(r, &c->job[i]), 0);
+}
+
+static void wait_all(struct cast *c, int from, int to)
+{
+    for (int i = from; i <= to; i++)
+        heard_wait(&c->h[i], HEARD_DONE);
+}
+
+Test(sched_queue, the_fewest_tokens_to_read_go_first)
+{
+    struct sched_options o = rig_options;
+    o.rows = 1;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 200), 200, 1); /* stays as a history */
+    run_job(&r, &c.job[0]);
+    cast_job(&c, 1, prompt_of(2, 10), 10, 10);
+    cast_job(&c, 2, prompt_of(3, 300), 300, 2);
+    cast_job(&c, 3, prompt_of(4, 20), 20, 2);
+    cast_job(&c, 4, prompt_of(1, 210), 210, 2); /* 10 of its tokens are new */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[1]), 0);
+    for (int i = 2; i <= 4; i++)
+        enter(&r, &c, i);
+    rig_open_gate();
+    wait_all(&c, 1, 4);
+    cr_expect_eq(c.h[4].start_order, 3, "10 of 210 tokens are to be read");
+    cr_expect_eq(c.h[4].at_start.cached, 200);
+    cr_expect_eq(c.h[3].start_order, 4);
+    cr_expect_eq(c.h[2].start_order, 5);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, one_that_has_waited_long_goes_before_all_others)
+{
+    for (int aged = 0; aged < 2; aged++) {
+        struct sched_options o = rig_options;
+        o.rows = 1;
+        struct rig r = rig_open(&o, 4096);
+        struct cast c = { 0 };
+        cast_job(&c, 0, prompt_of(1, 10), 10, 10);
+        cast_job(&c, 1, prompt_of(2, 300), 300, 2);
+        cast_job(&c, 2, prompt_of(3, 250), 250, 2);
+        cast_job(&c, 3, prompt_of(4, 20), 20, 2);
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[0]), 0);
+        enter(&r, &c, 1);
+        enter(&r, &c, 2);
+        rig_await_window();
+        /* 60 s and 4 times what reading takes, which no machine needs a minute for. */
+        atomic_fetch_add(&rig_ahead_ns, aged ? 300000000000u : 1000000000u);
+        enter(&r, &c, 3);
+        rig_open_gate();
+        wait_all(&c, 0, 3);
+        unsigned first = c.h[0].start_order;
+        cr_expect_eq(c.h[1].start_order - first, aged ? 1 : 3, "the oldest of the aged first");
+        cr_expect_eq(c.h[2].start_order - first, 2);
+        cr_expect_eq(c.h[3].start_order - first, aged ? 3 : 1);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
+/* A history in slots 0, 1 and 2, of 60 tokens each, the one in slot 0 used longest ago. */
+static void fill_slots(struct rig *r, struct cast *c, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        cast_job(c, (int)i, prompt_of(10 + i, 60), 60, 1);
+        c->job[i].id_slot = (int32_t)i;
+        run_job(r, &c->job[i]);
+        cr_assert_eq(c->h[i].slot, (int32_t)i);
+    }
+}
+
+Test(sched_queue, a_slot_is_held_for_one_that_waits_to_continue_it)
+{
+    struct sched_options o = rig_options;
+    o.rows = 2;
+    o.slots = 4;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    fill_slots(&r, &c, 3);
+    cast_job(&c, 3, prompt_of(20, 10), 10, 100);
+    c.job[3].id_slot = 3;
+    cast_job(&c, 4, prompt_of(10, 160), 160, 2); /* continues slot 0 */
+    cast_job(&c, 5, prompt_of(21, 20), 20, 20);  /* goes first, and would take the oldest: slot 0 */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[3]), 0);
+    rig_await_window();
+    cr_assert_eq(submit(&r, &c.job[4]), 0);
+    cr_assert_eq(submit(&r, &c.job[5]), 0);
+    rig_open_gate();
+    wait_all(&c, 3, 5);
+    cr_expect_lt(c.h[5].start_order, c.h[4].start_order);
+    cr_expect_eq(c.h[5].slot, 1);
+    cr_expect_eq(c.h[4].slot, 0);
+    cr_expect_eq(c.h[4].at_start.cached, 60);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, when_only_held_slots_are_free_another_goes_first)
+{
+    struct sched_options o = rig_options;
+    o.rows = 2;
+    o.slots = 2;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    fill_slots(&r, &c, 1);
+    cast_job(&c, 3, prompt_of(20, 10), 10, 100);
+    c.job[3].id_slot = 1;
+    cast_job(&c, 4, prompt_of(10, 160), 160, 2);
+    cast_job(&c, 5, prompt_of(21, 20), 20, 2);
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[3]), 0);
+    rig_await_window();
+    cr_assert_eq(submit(&r, &c.job[4]), 0);
+    cr_assert_eq(submit(&r, &c.job[5]), 0);
+    rig_open_gate();
+    wait_all(&c, 3, 5);
+    cr_expect_lt(c.h[4].start_order, c.h[5].start_order, "the one it is held for");
+    cr_expect_eq(c.h[4].at_start.cached, 60);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, when_none_could_go_a_held_slot_is_taken)
+{
+    struct sched_options o = rig_options;
+    o.rows = 2;
+    o.slots = 2;
+    struct rig r = rig_open(&o, 640);
+    struct cast c = { 0 };
+    fill_slots(&r, &c, 1);
+    cast_job(&c, 3, prompt_of(20, 250), 250, 100);
+    c.job[3].id_slot = 1;
+    cast_job(&c, 4, prompt_of(10, 460), 460, 2); /* continues slot 0, but needs 8 blocks of 10: 4 are taken */
+    cast_job(&c, 5, prompt_of(21, 20), 20, 2);
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[3]), 0);
+    rig_await_window();
+    cr_assert_eq(submit(&r, &c.job[4]), 0);
+    cr_assert_eq(submit(&r, &c.job[5]), 0);
+    rig_open_gate();
+    wait_all(&c, 3, 5);
+    cr_expect_lt(c.h[5].start_order, c.h[4].start_order);
+    cr_expect_eq(c.h[5].slot, 0);
+    cr_expect_eq(c.h[4].at_start.cached, 0);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, a_slot_is_claimed_late_so_the_turn_before_is_reused_whole)
+{
+    struct sched_options o = rig_options;
+    o.rows = 1;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    size_t n;
+    cast_job(&c, 0, prompt_of(1, 100), 100, 40);
+    run_job(&r, &c.job[0]);
+    cast_job(&c, 1, prompt_of(1, 100), 100, 40);
+    c.job[1].cache_prompt = false;
+    cast_job(&c, 2, next_turn(c.p[0], 100, &c.h[0], 7, 10, &n), 150, 3);
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[1]), 0);
+    enter(&r, &c, 2); /* when it arrives, the turn it continues is still being generated */
+    rig_open_gate();
+    wait_all(&c, 1, 2);
+    cr_expect_eq(c.h[2].at_start.cached, 139);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, a_prompt_with_half_as_much_to_read_interrupts_twice_at_most)
+{
+    struct rig r = rig_open(&rig_options, 4096);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 480), 480, 2);
+    for (int i = 1; i <= 3; i++) {
+        cast_job(&c, i, prompt_of(10 + (uint32_t)i, 20), 20, 2);
+        c.h[i].beside = &c.h[0];
+    }
+    cast_job(&c, 4, prompt_of(15, 260), 260, 2); /* more than half */
+    c.h[4].beside = &c.h[0];
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    rig_pass(1);
+    enter(&r, &c, 4);
+    for (int i = 1; i <= 3; i++) {
+        enter(&r, &c, i);
+        rig_pass(1);
+    }
+    rig_open_gate();
+    wait_all(&c, 0, 4);
+    cr_expect_leq(c.h[1].beside_read, 2 * 48);
+    cr_expect_leq(c.h[2].beside_read, 3 * 48);
+    cr_expect_gt(c.h[3].beside_read, 480 - 48, "the third waits until there is room, after %u of 480",
+                 c.h[3].beside_read);
+    cr_expect_gt(c.h[4].beside_read, 480 - 48);
+    cr_expect_eq(c.h[0].timings.prompt, 480, "what was read is kept");
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, short_prompts_share_one_window)
+{
+    struct sched_options o = rig_options;
+    o.chunk_tokens = 64;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 300), 300, 2); /* teaches the speed */
+    run_job(&r, &c.job[0]);
+    for (int i = 1; i <= 4; i++)
+        cast_job(&c, i, prompt_of(10 + (uint32_t)i, 14), 14, 3);
+    struct sched_status *before = NULL, *after;
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[1]), 0);
+    rig_await_window();
+    before = sched_status_get(r.s);
+    for (int i = 2; i <= 4; i++)
+        cr_assert_eq(submit(&r, &c.job[i]), 0);
+    rig_open_gate();
+    wait_all(&c, 1, 4);
+    after = sched_status_get(r.s);
+    cr_expect_leq(after->step - before->step, 5, "%lu windows", after->step - before->step);
+    free(before);
+    free(after);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, memory_takes_what_nobody_waits_for)
+{
+    for (int wanted = 0; wanted < 2; wanted++) {
+        struct sched_options o = rig_options;
+        o.rows = 1;
+        struct rig r = rig_open(&o, 640); /* 10 blocks */
+        struct cast c = { 0 };
+        for (int i = 0; i < 2; i++) { /* three blocks each */
+            cast_job(&c, i, prompt_of(10 + (uint32_t)i, 192), 192, 1);
+            c.job[i].id_slot = i;
+            run_job(&r, &c.job[i]);
+        }
+        cast_job(&c, 2, prompt_of(20, 60), 60, 350); /* grows to seven */
+        c.job[2].id_slot = 2;
+        cast_job(&c, 3, prompt_of(10, 200), 200, 2);
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[2]), 0);
+        rig_await_window();
+        if (wanted)
+            cr_assert_eq(submit(&r, &c.job[3]), 0);
+        rig_open_gate();
+        heard_wait(&c.h[2], HEARD_DONE);
+        if (!wanted)
+            cr_assert_eq(submit(&r, &c.job[3]), 0);
+        heard_wait(&c.h[3], HEARD_DONE);
+        if (wanted)
+            cr_expect_eq(c.h[3].at_start.cached, 192, "the oldest, but somebody waits for it");
+        else
+            cr_expect_eq(c.h[3].at_start.cached, 0, "the oldest goes first, and all of it was needed");
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
+Test(sched_queue, a_request_that_does_not_fit_lets_a_smaller_one_pass)
+{
+    struct rig r = rig_open(&rig_options, 640);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 250), 250, 60);
+    cast_job(&c, 1, prompt_of(2, 300), 300, 200); /* 8 blocks: beside 4 that are taken it does not fit */
+    cast_job(&c, 2, prompt_of(3, 310), 310, 5);   /* more to read, but 5 blocks */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    rig_await_window();
+    for (int i = 1; i <= 2; i++)
+        cr_assert_eq(submit(&r, &c.job[i]), 0);
+    rig_open_gate();
+    wait_all(&c, 0, 2);
+    cr_expect_lt(c.h[2].start_order, c.h[1].start_order);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, one_that_waits_long_is_not_passed_for_ever)
+{
+    struct rig r = rig_open(&rig_options, 640);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 250), 250, 60);
+    cast_job(&c, 1, prompt_of(2, 300), 300, 200);
+    cast_job(&c, 2, prompt_of(3, 310), 310, 5);
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    enter(&r, &c, 1);
+    rig_await_window();
+    atomic_fetch_add(&rig_ahead_ns, 300000000000u);
+    cr_assert_eq(submit(&r, &c.job[2]), 0);
+    rig_open_gate();
+    wait_all(&c, 0, 2);
+    cr_expect_lt(c.h[1].start_order, c.h[2].start_order);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, cancelling_is_heard_while_waiting_reading_decoding_and_at_a_promotion)
+{
+    for (int when = 0; when < 4; when++) {
+        struct rig r = rig_open(&rig_options, 4096);
+        struct cast c = { 0 };
+        cast_job(&c, 0, prompt_of(1, 200), 200, 200);
+        cast_job(&c, 1, prompt_of(2, 100), 100, 20);
+        cast_job(&c, 2, prompt_of(1, 200), 200, 5);
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[0]), 0);
+        rig_pass(when == 2 ? 8 : 1);
+        rig_await_window();
+        if (when != 1)
+            cr_assert_eq(submit(&r, &c.job[1]), 0);
+        sched_cancel(r.s, when ? c.h[0].job : c.h[1].job);
+        rig_open_gate();
+        if (when == 1)
+            cr_assert_eq(submit(&r, &c.job[1]), 0);
+        wait_all(&c, 0, 1);
+        cr_expect_eq(c.h[0].stop, when ? SCHED_STOP_CANCELLED : SCHED_STOP_LENGTH);
+        cr_expect_eq(c.h[1].stop, when ? SCHED_STOP_LENGTH : SCHED_STOP_CANCELLED);
+        run_job(&r, &c.job[2]);
+        cr_expect_eq(c.h[2].at_start.cached,
+                     when == 0 || when == 2         ? 199
+                     : c.h[0].timings.prompt_ms > 0 ? 96
+                                                    : 0,
+                     "%u: what was read is kept", c.h[2].at_start.cached);
+        expect_balance(&r);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
