@@ -58,6 +58,7 @@ extern const struct endpoint api_chat, api_completions, api_tokenize, api_detoke
 void api_on_props(struct http_request *r, void *api);
 void api_on_slots(struct http_request *r, void *api);
 void api_on_models(struct http_request *r, void *api);
+void api_on_model(struct http_request *r, void *api);
 void api_on_health(struct http_request *r, void *api);
 void api_on_live(struct http_request *r, void *api);
 void api_on_ready(struct http_request *r, void *api);
