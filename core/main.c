@@ -4,10 +4,12 @@
 #include "config/config.h"
 #include "util/jsonx.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -83,8 +85,24 @@ static int run(int argc, char **argv)
     return 0;
 }
 
+/* Where a standard stream is closed, the first file opened would take its number, and an error message would
+ * go into a socket or a model's cache. What takes its place is open for reading only, so that writing fails
+ * as it would have. */
+static void fill_standard_streams(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_streams();
+
     int code = run(argc, argv);
 
     /* A full disk or a closed pipe must not look like success. */

@@ -9,7 +9,8 @@
 
 void api_reply_json(struct http_request *r, int status, json_t *json)
 {
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    /* 15 digits: what a double keeps of a decimal number, so that 0.7 is written 0.7. */
+    char *text = json ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
     if (text)
         http_reply(r, status, "application/json; charset=utf-8", text, strlen(text));
     else
@@ -53,19 +54,37 @@ void api_on_ready(struct http_request *r, void *arg)
     free(st);
 }
 
-void api_on_models(struct http_request *r, void *arg)
+static json_t *model_json(const struct api *a)
 {
-    const struct api *a = arg;
     const struct api_options *o = &a->o;
     json_t *meta =
         json_pack("{s:s, s:s, s:I, s:i, s:i, s:i, s:I, s:I}", "architecture", o->model_arch, "vocab_type",
                   tokenizer_kind(o->tokenizer), "n_vocab", (json_int_t)tokenizer_n_vocab(o->tokenizer),
                   "n_ctx", (int)o->context, "n_ctx_train", (int)o->context_train, "n_embd", (int)o->n_embd,
                   "n_params", (json_int_t)o->model_params, "size", (json_int_t)o->model_bytes);
-    json_t *model = json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", o->model_name, "object", "model",
-                              "created", (json_int_t)a->started_s, "owned_by", "berth", "max_model_len",
-                              (int)o->context, "meta", meta);
-    api_reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
+    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", o->model_name, "object", "model", "created",
+                     (json_int_t)a->started_s, "owned_by", "berth", "max_model_len", (int)o->context, "meta",
+                     meta);
+}
+
+void api_on_models(struct http_request *r, void *arg)
+{
+    api_reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(arg)));
+}
+
+void api_on_model(struct http_request *r, void *arg)
+{
+    const struct api *a = arg;
+    const char *id = http_path_rest(r);
+    char text[320];
+    if (strcmp(id, a->o.model_name) == 0) {
+        api_reply_json(r, 200, model_json(a));
+        return;
+    }
+    snprintf(text, sizeof text, "model: \"%.100s\" is not here; this server has \"%.100s\"", id,
+             a->o.model_name);
+    http_reply_error(r, 404, "invalid_request_error", text, "model", "model_not_found");
+    http_done(r);
 }
 
 static json_t *metrics_json(const struct api *a, const struct sched_status *st)
@@ -117,9 +136,9 @@ static void metrics_text(const struct sched_status *st, struct buf *b)
     put_metric(b, "kv_blocks_used", "gauge", "Blocks in use.", st->kv_blocks_used);
 }
 
-static bool wants_prometheus(const struct http_request *r)
+static bool wants_prometheus(const struct http_request *r, const char *format)
 {
-    const char *format = http_query(r, "format"), *accept = http_header(r, "Accept");
+    const char *accept = http_header(r, "Accept");
     if (format)
         return strcmp(format, "prometheus") == 0;
     return accept && (strstr(accept, "text/plain") || strstr(accept, "openmetrics"));
@@ -128,8 +147,14 @@ static bool wants_prometheus(const struct http_request *r)
 void api_on_metrics(struct http_request *r, void *arg)
 {
     const struct api *a = arg;
+    const char *format = http_query(r, "format");
+    if (format && strcmp(format, "prometheus") != 0 && strcmp(format, "json") != 0) {
+        http_reply_error(r, 400, NULL, "format: allowed are \"json\" and \"prometheus\"", "format", NULL);
+        http_done(r);
+        return;
+    }
     struct sched_status *st = sched_status_get(a->o.sched);
-    if (!st || !wants_prometheus(r)) {
+    if (!st || !wants_prometheus(r, format)) {
         api_reply_json(r, 200, st ? metrics_json(a, st) : NULL);
         free(st);
         return;

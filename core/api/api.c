@@ -27,6 +27,8 @@ static const struct route_row rows[] = {
     { "POST", "/apply-template", HTTP_KEY, NULL, &api_apply_template },
     { "GET", "/v1/models", HTTP_KEY, api_on_models, NULL },
     { "GET", "/models", HTTP_KEY, api_on_models, NULL },
+    { "GET", "/v1/models/*", HTTP_KEY, api_on_model, NULL },
+    { "GET", "/models/*", HTTP_KEY, api_on_model, NULL },
     { "GET", "/props", HTTP_KEY, api_on_props, NULL },
     { "GET", "/slots", HTTP_WATCH, api_on_slots, NULL },
     { "GET", "/events", HTTP_WATCH, api_on_events, NULL },

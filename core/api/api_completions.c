@@ -75,39 +75,96 @@ static void read_completions(struct exchange *ex, json_t *body)
     }
 }
 
-static uint64_t characters(const char *text, size_t len)
+/* One more byte of the text, counted as it is written there: what cannot become a character is U+FFFD, one
+ * for each stretch that could have begun one. Returns the number of the character that the byte belongs to.
+ */
+static uint64_t count_byte(struct api_choice *c, char byte)
 {
-    uint64_t n = 0;
+    uint32_t cp;
+    if (c->n_char_start) {
+        c->char_start[c->n_char_start] = byte;
+        bool whole = utf8_decode(c->char_start, c->n_char_start + 1, &cp) > 0;
+        if (whole || utf8_incomplete_tail(c->char_start, c->n_char_start + 1) == c->n_char_start + 1) {
+            c->n_char_start = whole ? 0 : c->n_char_start + 1;
+            c->n_chars += whole;
+            return c->n_chars - whole;
+        }
+        c->n_char_start = 0;
+        c->n_chars++;
+    }
+    if (utf8_incomplete_tail(&byte, 1)) {
+        c->char_start[c->n_char_start++] = byte;
+        return c->n_chars;
+    }
+    return c->n_chars++;
+}
+
+/* Where the token starts in the text, in characters. */
+static uint64_t text_offset(struct exchange *ex, struct api_choice *c, int32_t token)
+{
+    size_t len;
+    const char *bytes = tokenizer_piece(ex->api->o.tokenizer, token, false, &len);
+    uint64_t at = len ? count_byte(c, bytes[0]) : c->n_chars;
+    for (size_t i = 1; i < len; i++)
+        count_byte(c, bytes[i]);
+    return at;
+}
+
+/* A token's name: its text, or `bytes:\xf0\x9f` where that is none. */
+static void put_name(const struct exchange *ex, int32_t token, struct buf *out)
+{
+    size_t len;
+    const char *piece = tokenizer_piece(ex->api->o.tokenizer, token, true, &len);
+    if (utf8_valid(piece, len)) {
+        jsonout_str(out, piece, len);
+        return;
+    }
+    buf_puts(out, "\"bytes:");
     for (size_t i = 0; i < len; i++)
-        n += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return n;
+        buf_printf(out, "\\\\x%02x", (unsigned char)piece[i]);
+    buf_putc(out, '"');
+}
+
+static bool same_bytes(const struct exchange *ex, int32_t a, int32_t b)
+{
+    size_t len_a, len_b;
+    const char *piece_a = tokenizer_piece(ex->api->o.tokenizer, a, true, &len_a);
+    const char *piece_b = tokenizer_piece(ex->api->o.tokenizer, b, true, &len_b);
+    return len_a == len_b && memcmp(piece_a, piece_b, len_a) == 0;
+}
+
+static void put_top(const struct exchange *ex, const struct sampler_choice *t, struct buf *out)
+{
+    buf_putc(out, '{');
+    for (uint32_t i = 0; i < t->n_top; i++) {
+        bool taken = false;
+        for (uint32_t k = 0; k < i; k++)
+            taken = taken || same_bytes(ex, t->top[k].token, t->top[i].token);
+        if (i)
+            buf_putc(out, ',');
+        /* Vocabularies exist in which a byte has a token of its own beside the character's. */
+        if (taken)
+            buf_printf(out, "\"token:%d\"", t->top[i].token);
+        else
+            put_name(ex, t->top[i].token, out);
+        buf_putc(out, ':');
+        jsonout_real(out, openai_logprob(t->top[i].logprob), 7);
+    }
+    buf_putc(out, '}');
 }
 
 static void completions_logprob(struct exchange *ex, struct api_choice *c, const struct sampler_choice *t)
 {
-    size_t len;
-    const char *piece = tokenizer_piece(ex->api->o.tokenizer, t->token, true, &len);
     for (int k = 0; k < API_LP_LISTS; k++)
         if (c->lp[k].len)
             buf_putc(&c->lp[k], ',');
-    openai_token_text(ex, t->token, &c->lp[LP_TOKENS]);
+    put_name(ex, t->token, &c->lp[LP_TOKENS]);
     jsonout_real(&c->lp[LP_LOGPROBS], openai_logprob(t->logprob), 7);
-    jsonout_int(&c->lp[LP_OFFSETS], (int64_t)c->n_chars);
-    c->n_chars += characters(piece, len);
-    struct buf *top = &c->lp[LP_TOP];
-    if (!ex->request.top_logprobs) {
-        buf_puts(top, "null");
-        return;
-    }
-    buf_putc(top, '{');
-    for (uint32_t i = 0; i < t->n_top; i++) {
-        if (i)
-            buf_putc(top, ',');
-        openai_token_text(ex, t->top[i].token, top);
-        buf_putc(top, ':');
-        jsonout_real(top, openai_logprob(t->top[i].logprob), 7);
-    }
-    buf_putc(top, '}');
+    jsonout_int(&c->lp[LP_OFFSETS], (int64_t)text_offset(ex, c, t->token));
+    if (ex->request.top_logprobs)
+        put_top(ex, t, &c->lp[LP_TOP]);
+    else
+        buf_puts(&c->lp[LP_TOP], "null");
 }
 
 static void put_logprobs(const struct exchange *ex, const struct api_choice *c, struct buf *out)

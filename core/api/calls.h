@@ -61,6 +61,7 @@ void api_on_events(struct http_request *r, void *api);
 const char *api_slot_state(const struct sched_slot_status *slot, uint64_t now_ns); /* "protected", ... */
 double api_slot_age_s(const struct sched_slot_status *slot, uint64_t now_ns);      /* since its last use */
 void api_on_models(struct http_request *r, void *api);
+void api_on_model(struct http_request *r, void *api);
 void api_on_health(struct http_request *r, void *api);
 void api_on_live(struct http_request *r, void *api);
 void api_on_ready(struct http_request *r, void *api);

@@ -104,10 +104,24 @@ static const char *outcome(const struct exchange *ex)
     }
 }
 
+/* Why it was refused, for the log: "" when it was not. The message is left out, it may quote the request. */
+static const char *refusal(const struct exchange *ex, char *text, size_t size)
+{
+    const struct api_error *e = &ex->error;
+    char code[64], param[128];
+    text[0] = '\0';
+    if (e->status)
+        snprintf(text, size, " status=%d code=%s param=%s", e->status,
+                 log_quote(code, sizeof code, e->code ? e->code : ""),
+                 log_quote(param, sizeof param, e->param));
+    return text;
+}
+
 /* One line per request that was to generate: lengths and times, never text. */
 static void log_request(const struct exchange *ex)
 {
     uint64_t prompt = 0, cached = 0, generated = 0;
+    char why[256];
     if (!ex->endpoint->whole)
         return;
     for (uint32_t i = 0; i < ex->n_choices; i++) {
@@ -118,10 +132,10 @@ static void log_request(const struct exchange *ex)
     const struct sched_timings *t = ex->n_choices ? &ex->choices[0].timings : &(struct sched_timings){ 0 };
     log_write(LOG_INFO, "request",
               "id=%s endpoint=%s outcome=%s stream=%d prompt=%" PRIu64 " cached=%" PRIu64
-              " generated=%" PRIu64 " queue_ms=%.0f first_token_ms=%.0f total_ms=%.0f",
+              " generated=%" PRIu64 " queue_ms=%.0f first_token_ms=%.0f total_ms=%.0f%s",
               http_request_id(ex->http), ex->endpoint->name, outcome(ex), ex->request.stream, prompt, cached,
               generated, t->queue_ms, t->first_token_ms,
-              (double)(clock_now_ns() - ex->begin_ns) / (double)NS_PER_MS);
+              (double)(clock_now_ns() - ex->begin_ns) / (double)NS_PER_MS, refusal(ex, why, sizeof why));
 }
 
 static void release(struct exchange *ex)
@@ -333,12 +347,17 @@ static void pump(void *arg)
 {
     struct exchange *ex = arg;
     pthread_mutex_lock(&ex->lock);
-    struct api_message *list = ex->first;
-    ex->first = ex->last = NULL;
-    ex->posted = ex->post_failed = false;
     bool worker_done = ex->worker_done;
+    /* Until the worker is done the jobs' messages wait: it may still refuse the whole request, and then that
+     * is the answer, not what became of the jobs it ended itself. */
+    struct api_message *list = worker_done ? ex->first : NULL;
+    if (worker_done)
+        ex->first = ex->last = NULL;
+    ex->posted = ex->post_failed = false;
     pthread_mutex_unlock(&ex->lock);
 
+    if (worker_done && !ex->seen_worker_done)
+        take_worker_result(ex);
     if (list && !ex->head.len)
         openai_head(ex);
     for (struct api_message *m = list, *next; m; m = next) {
@@ -346,8 +365,6 @@ static void pump(void *arg)
         take_message(ex, m);
         free(m);
     }
-    if (worker_done && !ex->seen_worker_done)
-        take_worker_result(ex);
     if (!ex->answered) {
         for (uint32_t i = 0; list && i < ex->n_choices; i++)
             flush_text(ex, &ex->choices[i]);

@@ -107,12 +107,15 @@ static void add_bias(struct exchange *ex, const struct field *f, int64_t token, 
     q->bias[q->n_bias++] = (struct sampler_bias){ .token = (int32_t)token, .bias = (float)v };
 }
 
+/* Only as a number is usually written: two spellings of one id would be two biases of one token. */
 static bool token_of_key(const char *key, int64_t *ret_token)
 {
-    char *end;
+    size_t digits = strspn(key, "0123456789");
+    if (!digits || key[digits] || (key[0] == '0' && digits > 1))
+        return false;
     errno = 0;
-    *ret_token = strtoll(key, &end, 10);
-    return *key && !*end && !errno && *key != ' ';
+    *ret_token = strtoll(key, NULL, 10);
+    return !errno;
 }
 
 /* OpenAI's {"token id": bias} and llama.cpp's [[token id, bias], ..]. */
@@ -142,7 +145,8 @@ static void read_bias(struct exchange *ex, const struct field *f, json_t *value)
             if (token_of_key(key, &token))
                 add_bias(ex, f, token, item);
             else
-                api_fail(ex, f->name, "%s: \"%.40s\" is no token id", f->name, key);
+                api_fail(ex, f->name, "%s: \"%.40s\" is no token id (0..%u, in plain digits)", f->name, key,
+                         tokenizer_n_vocab(ex->api->o.tokenizer) - 1);
         }
         return;
     }

@@ -136,7 +136,7 @@ static json_t *token_json(const struct tokenizer *t, int32_t id)
     return json_stringn(piece, len);
 }
 
-/* A float as people wrote it: 0.7, not 0.69999998807907104. */
+/* A float as people wrote it: 0.7, not 0.69999998807907104; api_reply_json writes it so. */
 static json_t *short_real(float v)
 {
     char text[32];

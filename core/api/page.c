@@ -1,7 +1,9 @@
 /* Page: the static help page at "/". Self-contained: no script, no other files. Tests:
  * tests/e2e/test_admin.py */
 #include "api/private.h"
+#include <string.h>
 
+/* $HOST stands where the server's own address goes. */
 static const char page[] =
     "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">"
     "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>berth</title><style>"
@@ -34,9 +36,30 @@ static const char page[] =
     "<td>figures as JSON; <a href=\"/metrics?format=prometheus\">for Prometheus</a></td></tr>"
     "</table></body></html>\n";
 
+/* The name by which the client reached us, as long as it can stand in a page and in a shell line as it is. */
+static const char *host_of(const struct http_request *r)
+{
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_:[]";
+    const char *host = http_header(r, "Host");
+    size_t len = host ? strlen(host) : 0;
+    return len && len < 256 && strspn(host, allowed) == len ? host : "localhost";
+}
+
 void api_on_page(struct http_request *r, void *api)
 {
+    static const char mark[] = "$HOST";
+    const char *host = host_of(r), *at = page;
+    struct buf b = { 0 };
     (void)api;
-    http_reply(r, 200, "text/html; charset=utf-8", page, sizeof page - 1);
+    for (const char *next; (next = strstr(at, mark)); at = next + sizeof mark - 1) {
+        buf_append(&b, at, (size_t)(next - at));
+        buf_puts(&b, host);
+    }
+    buf_puts(&b, at);
+    if (b.failed)
+        http_reply_error(r, 500, "server_error", "out of memory", NULL, NULL);
+    else
+        http_reply(r, 200, "text/html; charset=utf-8", b.data, b.len);
+    buf_free(&b);
     http_done(r);
 }

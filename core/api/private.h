@@ -76,7 +76,9 @@ struct api_choice {
     struct sched_timings timings;
     struct buf text;             /* escaped JSON; all of it, or for a stream what is not written yet */
     struct buf lp[API_LP_LISTS]; /* the dialect's lists of logprobs, likewise */
-    uint64_t n_chars;            /* characters of text before the next token with a logprob */
+    uint64_t n_chars;            /* whole characters of the text that the tokens with logprobs so far make */
+    char char_start[4];          /* and what they have of one more */
+    unsigned n_char_start;
 };
 
 struct exchange {

@@ -13,6 +13,7 @@ static json_t *parse_body(struct exchange *ex)
 {
     char err[256];
     json_t *value = NULL;
+    int r;
     size_t len = ex->body ? evbuffer_get_length(ex->body) : 0;
     const char *text = len ? (const char *)evbuffer_pullup(ex->body, -1) : "";
     if (!text) {
@@ -21,8 +22,8 @@ static json_t *parse_body(struct exchange *ex)
         ex->error.type = "server_error";
     } else if (!utf8_valid(text, len)) {
         api_fail(ex, NULL, "the body is not valid UTF-8");
-    } else if (jsonx_parse(text, len, ex->api->o.max_json_depth, false, &value, err, sizeof err) < 0) {
-        api_fail(ex, NULL, "the body is not valid JSON: %s", err);
+    } else if ((r = jsonx_parse(text, len, ex->api->o.max_json_depth, false, &value, err, sizeof err)) < 0) {
+        api_fail(ex, NULL, r == -ERANGE ? "the body: %s" : "the body is not valid JSON: %s", err);
     }
     return value;
 }

@@ -40,6 +40,8 @@ void conn_watch(struct http_conn *c);
 void conn_unwatch(struct http_conn *c);
 void conn_pause_reading(struct http_conn *c);
 size_t conn_unsent(const struct http_conn *c);
+/* Closes the connection soon, as if the client had left. */
+void conn_abandon(struct http_conn *c);
 
 /* request.c */
 struct http_request *request_new(struct http_conn *c, struct evhttp_request *ev);
@@ -54,6 +56,13 @@ void request_make_id(struct http *h, char *dst, size_t len);
 const char *status_phrase(int status);
 void error_body(struct buf *b, bool anthropic, int status, const char *type, const char *message,
                 const char *param, const char *code, const char *id);
+
+/* refusals.c */
+/* A line in the log, or one more in the count of those left out. */
+void refusals_note(struct http *h, const struct http_conn *c, const char *id, const char *method,
+                   const char *path, int status);
+/* Tells the count, when its second is over or `always`. */
+void refusals_tell(struct http *h, bool always);
 
 /* route.c */
 void route_request(struct evhttp_request *ev, void *h);

@@ -433,6 +433,11 @@ void conn_pause_reading(struct http_conn *c)
     bufferevent_disable(c->bev, EV_READ);
 }
 
+void conn_abandon(struct http_conn *c)
+{
+    later(c, TODO_GONE);
+}
+
 size_t conn_unsent(const struct http_conn *c)
 {
     return evbuffer_get_length(bufferevent_get_output(c->bev));

@@ -22,7 +22,7 @@ enum http_access {
 
 struct http_route {
     const char *method; /* "GET" (HEAD too), "POST" */
-    const char *path;   /* exact; the query is cut off before */
+    const char *path;   /* exact, or all below one when it ends in "/" and "*"; without the query */
     enum http_access access;
     void (*handler)(struct http_request *r,
                     void *arg); /* on the event thread, under 5 ms: heavy work goes to a worker */
@@ -88,6 +88,8 @@ int http_on_signal(struct http *h, int signo, void (*fn)(void *arg), void *arg);
 
 const char *http_method(const struct http_request *r);
 const char *http_path(const struct http_request *r);
+/* What stood in place of the route's `*`, percent-decoded; "" where the route has none. */
+const char *http_path_rest(const struct http_request *r);
 /* A query parameter, or NULL; lives as long as the request. */
 const char *http_query(const struct http_request *r, const char *name);
 /* A header, or NULL; lives as long as the request. */

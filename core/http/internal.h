@@ -17,6 +17,8 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#define HTTP_JSON "application/json; charset=utf-8"
+
 enum { HTTP_ID_MAX = 128, HTTP_TICK_MS = 250 };
 
 enum conn_phase {
@@ -74,6 +76,7 @@ struct http_request {
     struct http_pair *headers;
     size_t n_headers;
     const char *method, *path, *query;
+    char *rest;                 /* decoded, for a route that ends in `*` */
     struct http_query *queries; /* those asked for */
     struct evbuffer *body;
     char id[HTTP_ID_MAX + 1];
@@ -81,11 +84,16 @@ struct http_request {
     uint64_t client_key;
     uint64_t start_ns;
     int status, pins; /* pins: calls under way that still touch it */
-    bool head, http10, left, begun, stream, chunked, ended, done, throttled, closing;
+    bool head, connect, http10, left, begun, stream, chunked, ended, done, throttled, closing;
     void (*leave)(void *arg);
     void *leave_arg;
     void (*drain)(void *arg);
     void *drain_arg;
+};
+
+struct http_refusals { /* how many were logged and left out in the present second */
+    uint64_t second;
+    unsigned logged, left_out;
 };
 
 struct http_listener {
@@ -134,6 +142,7 @@ struct http {
     bool stopping, running;
     struct http_timer *timers;
     uint64_t id_seed, id_counter;
+    struct http_refusals refusals;
     uint8_t salt[16];
 };
 

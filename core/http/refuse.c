@@ -108,12 +108,12 @@ void refuse_now(struct http_conn *c, int status)
     char id[HTTP_ID_MAX + 1], text[160];
 
     request_make_id(c->h, id, sizeof id);
+    refusals_note(c->h, c, id, "-", "-", status);
     error_body(&body, false, status, NULL, refusal_text(c->h, status, text, sizeof text), NULL, NULL, id);
-    buf_printf(
-        &head,
-        "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nConnection: close\r\n"
-        "X-Request-Id: %s\r\n%s\r\n",
-        status, status_phrase(status), body.len, id, status == 503 ? "Retry-After: 1\r\n" : "");
+    buf_printf(&head,
+               "HTTP/1.1 %d %s\r\nContent-Type: " HTTP_JSON "\r\nContent-Length: %zu\r\nConnection: close\r\n"
+               "X-Request-Id: %s\r\n%s\r\n",
+               status, status_phrase(status), body.len, id, status == 503 ? "Retry-After: 1\r\n" : "");
     buf_append(&head, body.data, body.len);
     if (!head.failed && !body.failed && send(c->fd, head.data, head.len, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
         linger(c);

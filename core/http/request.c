@@ -56,6 +56,7 @@ static void release(struct http_request *r)
         evbuffer_free(r->body);
     free(r->headers);
     free(r->strings);
+    free(r->rest);
     free(r);
     if (h)
         server_check_stop(h);
@@ -82,6 +83,8 @@ static void on_complete(struct evhttp_request *ev, void *arg)
     r->ev = NULL;
     r->conn = NULL;
     conn_exchange_over(c);
+    if (r->connect) /* evhttp leaves such a connection open, whatever the answer promised */
+        conn_abandon(c);
     release(r);
 }
 
@@ -138,10 +141,15 @@ static int copy_texts(struct http_request *r, struct evhttp_request *ev)
     const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(ev);
     const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
     const char *query = uri ? evhttp_uri_get_query(uri) : NULL;
-    size_t size = text_size(path ? path : "") + text_size(query), n = 0;
+    size_t size, n = 0;
     struct evkeyval *kv;
     char *at;
 
+    /* "//x" and CONNECT's "host:port" have no path in the eyes of evhttp: the error shall name what was
+     * asked. */
+    if (!path || !*path)
+        path = uri && evhttp_uri_get_scheme(uri) ? "/" : evhttp_request_get_uri(ev);
+    size = text_size(path ? path : "") + text_size(query);
     for (kv = TAILQ_FIRST(evhttp_request_get_input_headers(ev)); kv; kv = TAILQ_NEXT(kv, next)) {
         size += text_size(kv->key) + text_size(kv->value);
         n++;
@@ -232,6 +240,7 @@ struct http_request *request_new(struct http_conn *c, struct evhttp_request *ev)
     r->ev = ev;
     r->method = method_name(evhttp_request_get_command(ev));
     r->head = evhttp_request_get_command(ev) == EVHTTP_REQ_HEAD;
+    r->connect = r->closing = evhttp_request_get_command(ev) == EVHTTP_REQ_CONNECT;
     r->http10 = ev->major < 1 || (ev->major == 1 && ev->minor < 1);
     r->start_ns = clock_now_ns();
     choose_id(r);
@@ -253,6 +262,11 @@ const char *http_method(const struct http_request *r)
 const char *http_path(const struct http_request *r)
 {
     return r->path;
+}
+
+const char *http_path_rest(const struct http_request *r)
+{
+    return r->rest ? r->rest : "";
 }
 
 const char *http_header(const struct http_request *r, const char *name)
@@ -399,7 +413,8 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
     body = evbuffer_new();
     if (body && !r->head && status != 204 && status != 304)
         evbuffer_add(body, data, len);
-    if (r->head) { /* evhttp writes the length of a body, and for HEAD there is none to measure */
+    /* evhttp writes the length of a body; for HEAD there is none to measure, and for CONNECT it does not. */
+    if (r->head || r->connect) {
         snprintf(size, sizeof size, "%zu", len);
         add_header(r, "Content-Length", size);
     }
@@ -423,7 +438,7 @@ void http_reply_error(struct http_request *r, int status, const char *type, cons
     struct buf b = { 0 };
 
     error_body(&b, anthropic_path(r->path), status, type, message, param, code, r->id);
-    http_reply(r, status, "application/json", b.failed ? "" : b.data, b.failed ? 0 : b.len);
+    http_reply(r, status, HTTP_JSON, b.failed ? "" : b.data, b.failed ? 0 : b.len);
     buf_free(&b);
 }
 
@@ -455,13 +470,14 @@ void http_stream_write(struct http_request *r, const void *data, size_t len)
     /* Straight into the output: evhttp_send_reply_chunk would turn reading on again, two system calls a
      * chunk. */
     output = bufferevent_get_output(r->conn->bev);
-    if (r->chunked) {
-        n = snprintf(size, sizeof size, "%zx\r\n", len);
-        evbuffer_add(output, size, (size_t)n);
+    n = r->chunked ? snprintf(size, sizeof size, "%zx\r\n", len) : 0;
+    if (evbuffer_add(output, size, (size_t)n) < 0 || evbuffer_add(output, data, len) < 0 ||
+        (r->chunked && evbuffer_add(output, "\r\n", 2) < 0)) {
+        /* Out of memory. A stream with a hole must not look whole: it ends in mid-air. */
+        r->ended = true;
+        conn_abandon(r->conn);
+        return;
     }
-    evbuffer_add(output, data, len);
-    if (r->chunked)
-        evbuffer_add(output, "\r\n", 2);
     if (evbuffer_get_length(output) > r->h->o.max_unsent_bytes)
         r->throttled = true;
 }

@@ -13,6 +13,21 @@
 
 enum { MAX_PATHS = 256, MAX_METHODS = 8 };
 
+/* How much of the path comes before the `*` of the route; 0 for one without. */
+static size_t prefix_len(const struct http_route *route)
+{
+    size_t n = strlen(route->path);
+
+    return n >= 2 && strcmp(route->path + n - 2, "/*") == 0 ? n - 1 : 0;
+}
+
+static bool fits(const struct http_route *route, const char *path)
+{
+    size_t n = prefix_len(route);
+
+    return n ? strncmp(route->path, path, n) == 0 && path[n] : strcmp(route->path, path) == 0;
+}
+
 /* The methods of a path as an Allow header has them; empty when the path is unknown. */
 static void allowed_methods(const struct http *h, const char *path, char *dst, size_t size)
 {
@@ -22,7 +37,7 @@ static void allowed_methods(const struct http *h, const char *path, char *dst, s
     for (size_t i = 0; i < h->o.n_routes && n < size; i++) {
         const struct http_route *route = &h->o.routes[i];
 
-        if (strcmp(route->path, path) == 0)
+        if (fits(route, path))
             n += (size_t)snprintf(dst + n, size - n, "%s%s%s", n ? ", " : "", route->method,
                                   strcmp(route->method, "GET") == 0 ? ", HEAD" : "");
     }
@@ -34,10 +49,20 @@ static const struct http_route *find_route(const struct http *h, const struct ht
 {
     const char *method = r->head ? "GET" : r->method;
 
-    for (size_t i = 0; i < h->o.n_routes; i++)
-        if (strcmp(h->o.routes[i].path, r->path) == 0 && strcmp(h->o.routes[i].method, method) == 0)
-            return &h->o.routes[i];
-    return NULL;
+    const struct http_route *found = NULL;
+
+    /* The longest prefix, and an exact path before any. */
+    for (size_t i = 0; i < h->o.n_routes; i++) {
+        const struct http_route *route = &h->o.routes[i];
+
+        if (!fits(route, r->path) || strcmp(route->method, method) != 0)
+            continue;
+        if (!prefix_len(route))
+            return route;
+        if (!found || prefix_len(route) > prefix_len(found))
+            found = route;
+    }
+    return found;
 }
 
 static void answer_unknown_path(struct http_request *r)
@@ -49,7 +74,8 @@ static void answer_unknown_path(struct http_request *r)
     size_t n = 0;
 
     for (size_t i = 0; i < h->o.n_routes && n < MAX_PATHS; i++)
-        paths[n++] = h->o.routes[i].path;
+        if (!prefix_len(&h->o.routes[i]))
+            paths[n++] = h->o.routes[i].path;
     nearest = jsonx_nearest(r->path, paths, n);
     snprintf(text, sizeof text, "%.200s: no such path%s%s%s", r->path, nearest ? "; did you mean " : "",
              nearest ? nearest : "", nearest ? "?" : "");
@@ -169,20 +195,22 @@ static bool answer_before_route(struct http_request *r, const struct http_conn *
         http_reply_header(r, "Access-Control-Allow-Origin", origin);
         http_reply_header(r, "Access-Control-Expose-Headers",
                           "X-Request-Id, X-Berth-Slot, X-Berth-Cached, Retry-After");
-        http_reply_header(r, "Vary", "Origin");
     }
+    if (r->h->n_origins) /* with another Origin, or none, the same answer has other headers */
+        http_reply_header(r, "Vary", "Origin");
     if (c->refuse_status)
         refuse(r, c->refuse_status, "the request is beyond this server's limits");
     else if (!framing_ok(r))
         refuse(r, 400,
                "Content-Length, Transfer-Encoding or the HTTP version of this request are not understood");
+    else if (count_headers(r->ev, "Host") > 1)
+        refuse(r, 400, "Host: one is wanted, there are several");
     else if (r->h->stopping)
         refuse(r, 503, "the server is stopping");
     else if (!auth_host_ok(r))
         refuse(r, 403,
-               "Host: this server answers to localhost, 127.0.0.1 or [::1] with its own port; for other "
-               "names set keys "
-               "(server.keys_file)");
+               "Host: this server answers to localhost, 127.0.0.1 or [::1], with any port; for other names "
+               "set keys (server.keys_file)");
     else if (foreign)
         refuse(r, 403, "Origin: pages of other hosts are let in by server.cors_origins only");
     else if (strcmp(r->method, "OPTIONS") == 0)
@@ -192,10 +220,32 @@ static bool answer_before_route(struct http_request *r, const struct http_conn *
     return true;
 }
 
+static void note_refusal(const struct http_request *r)
+{
+    if (r->conn && r->status >= 400 && r->status < 500)
+        refusals_note(r->h, r->conn, r->id, r->method, r->path, r->status);
+}
+
+/* False when out of memory. */
+static bool keep_rest(struct http_request *r, const struct http_route *route)
+{
+    size_t n = prefix_len(route), len;
+
+    if (!n)
+        return true;
+    r->rest = evhttp_uridecode(r->path + n, 0, &len);
+    if (r->rest && strlen(r->rest) != len)
+        r->rest[0] =
+            '\0'; /* a zero byte inside: no name has one, and its start must not pass for the whole */
+    return r->rest != NULL;
+}
+
 static void call_handler(struct http_request *r, const struct http_route *route)
 {
     request_pin(r);
     route->handler(r, route->arg);
+    /* What comes later is told by whoever worked on it. */
+    note_refusal(r);
     /* An answer given at once needs no watch; one that is to come does. */
     if (r->conn && !r->ended)
         conn_watch(r->conn);
@@ -220,6 +270,7 @@ void route_request(struct evhttp_request *ev, void *arg)
     may = auth_check(r, route ? route->access : HTTP_OPEN);
     r->client_key = auth_client_key(r);
     if (answer_before_route(r, c)) {
+        note_refusal(r);
         http_done(r);
         return;
     }
@@ -231,9 +282,12 @@ void route_request(struct evhttp_request *ev, void *arg)
         answer_denied(r, may);
     else if (strcmp(r->method, "POST") == 0 && !json_or_nothing(r))
         http_reply_error(r, 415, NULL, "Content-Type: a body must be application/json", NULL, NULL);
+    else if (!keep_rest(r, route))
+        http_reply_error(r, 503, NULL, "out of memory", NULL, NULL);
     else {
         call_handler(r, route);
         return;
     }
+    note_refusal(r);
     http_done(r);
 }

@@ -71,6 +71,7 @@ int http_set_keys(struct http *h, const struct http_key *keys, size_t n_keys)
 static void on_tick(void *arg)
 {
     conns_tick(arg);
+    refusals_tell(arg, false);
 }
 
 static int set_up_evhttp(struct http *h)
@@ -117,8 +118,10 @@ int http_new(const struct http_options *o, struct http **ret_http, char *err, si
     struct http *h = calloc(1, sizeof *h);
     int r;
 
-    if (!h)
+    if (!h) {
+        snprintf(err, errlen, "out of memory");
         return -ENOMEM;
+    }
     h->o = *o;
     h->watch_fd = h->posts.fd = -1;
     pthread_mutex_init(&h->posts.lock, NULL);
@@ -165,6 +168,7 @@ void http_free(struct http *h)
     }
     orphan_requests(h);
     conns_free(h);
+    refusals_tell(h, true);
     posts_free(h);
     listen_free(h);
     while (h->timers) {

@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 /* Parses one JSON text of `len` bytes. Duplicate keys are errors when `reject_duplicates`. Nesting deeper
- * than max_depth is refused before a tree is built; so are integers outside int64. *ret_value is a new
- * reference. Returns 0, -EINVAL with err set ("line 3 column 7: ..."), or -ENOMEM. */
+ * than max_depth is refused before a tree is built. *ret_value is a new reference. Returns 0, -EINVAL with
+ * err set ("line 3 column 7: ..."), -ERANGE likewise for an integer outside int64 or a real outside double
+ * (good JSON, but no number here), or -ENOMEM. */
 int jsonx_parse(const char *text, size_t len, unsigned max_depth, bool reject_duplicates, json_t **ret_value,
                 char *err, size_t errlen);
 

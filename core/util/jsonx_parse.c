@@ -70,9 +70,13 @@ static int parse(const char *text, size_t len, unsigned max_depth, size_t flags,
         snprintf(err, errlen, "out of memory");
         return -ENOMEM;
     }
+    bool range = json_error_code(&e) == json_error_numeric_overflow;
+    const char *what = !range                      ? e.text
+                       : strstr(e.text, "integer") ? "a whole number outside -2^63..2^63-1"
+                                                   : "a number outside -1.8e308..1.8e308";
     /* An empty text has no column for jansson. */
-    snprintf(err, errlen, "line %d column %d: %s", e.line, e.column > 0 ? e.column : 1, e.text);
-    return -EINVAL;
+    snprintf(err, errlen, "line %d column %d: %s", e.line, e.column > 0 ? e.column : 1, what);
+    return range ? -ERANGE : -EINVAL;
 }
 
 int jsonx_parse(const char *text, size_t len, unsigned max_depth, bool reject_duplicates, json_t **ret_value,

@@ -1,7 +1,11 @@
 """Health, readiness, models, metrics, the help page."""
+import hashlib
 import re
 
-from apikit import balanced, chat, eventually, get, idle, metrics
+import openai
+import pytest
+
+from apikit import balanced, chat, error_of, eventually, get, idle, metrics, post
 
 
 def test_health_live_and_ready(server):
@@ -45,3 +49,47 @@ def test_the_help_page_shows_how_to_ask(server):
     assert page.headers["Content-Type"].startswith("text/html") and "curl" in page.text
     for path in re.findall(r'href="([^"]+)"', page.text):
         assert get(server, path).status_code == 200, path
+
+
+def test_the_help_page_names_the_host_it_was_asked_by(server):
+    page = get(server, "/").text
+    assert "$HOST" not in page and page.count(server.url + "/v1") == 2
+    assert "http://localhost:9/v1" in get(server, "/", headers={"Host": "localhost:9"}).text
+
+
+def test_a_host_that_could_be_markup_or_a_command_is_not_shown(start_server, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("ann:" + hashlib.sha256(b"k").hexdigest() + "\n")
+    server = start_server({"server.keys_file": keys})  # with keys any Host is answered
+    for host in ("<script>alert(1)</script>", "a;reboot", "`x`", "$(x)", "x y", "a'b", 'a"b', "a&amp;b"):
+        page = get(server, "/", headers={"Host": host}).text
+        assert host not in page and "http://localhost/v1/chat" in page
+    assert "http://berth.example:80/v1/chat" in get(server, "/", headers={"Host": "berth.example:80"}).text
+
+
+def test_a_model_is_found_by_its_name(server, client):
+    listed = client.models.list().data[0]
+    assert client.models.retrieve(listed.id) == listed
+    for path in (f"/v1/models/{listed.id}", f"/models/{listed.id}", f"/v1/models/%{ord(listed.id[0]):02x}{listed.id[1:]}"):
+        assert get(server, path).json() == get(server, "/v1/models").json()["data"][0]
+    for name in ("gpt-4", "a/b", listed.id + "/x", listed.id + "%00", "x" * 400):
+        error = error_of(get(server, f"/v1/models/{name}"), 404)
+        assert error["code"] == "model_not_found" and listed.id in error["message"]
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4")
+    assert error_of(get(server, "/v1/models/"), 404)["code"] is None
+    assert error_of(post(server, f"/v1/models/{listed.id}", {}), 405)
+
+
+def test_an_unknown_format_of_the_metrics_is_refused(server):
+    for value in ("xml", "", "Prometheus"):
+        assert "prometheus" in error_of(get(server, f"/metrics?format={value}"))["message"]
+    assert get(server, "/metrics?format=json").json()["totals"]
+
+
+def test_numbers_are_written_as_people_write_them(start_server):
+    server = start_server({"sampling.temperature": 0.7, "sampling.top_p": 0.9, "sampling.min_p": 0.05})
+    text = get(server, "/props").text
+    assert '"temperature":0.7,' in text and '"top_p":0.9,' in text and '"min_p":0.05,' in text
+    for path in ("/props", "/ready", "/metrics", "/slots", "/v1/models"):
+        assert not re.search(r"\d\.\d{16}", get(server, path).text), path

@@ -57,7 +57,8 @@ def test_a_wrong_type_is_named(server, endpoint):
     ("stop", ""), ("stop", [""]), ("stop", ["x"] * 17), ("stop", [1]), ("stop", ["ok", None]), ("stop", "x" * 5000),
     ("logit_bias", {"x": 1}), ("logit_bias", {"1": "x"}), ("logit_bias", {"1": 101}), ("logit_bias", {"-1": 1}),
     ("logit_bias", {"99999999999999999999": 1}), ("logit_bias", {"100000000": 1}), ("logit_bias", [[1]]), ("logit_bias", [1]),
-    ("logit_bias", {"": 1}), ("logit_bias", {" 1": 1}),
+    ("logit_bias", {"": 1}), ("logit_bias", {" 1": 1}), ("logit_bias", {"+1": 1}), ("logit_bias", {"01": 1}), ("logit_bias", {"-0": 1}),
+    ("logit_bias", {"1 ": 1}), ("logit_bias", {"1.0": 1}), ("logit_bias", {"0x1": 1}), ("logit_bias", {"00": 1}),
 ])
 def test_a_value_out_of_bounds_is_named(server, name, value):
     for endpoint, path in PATHS.items():
@@ -145,3 +146,11 @@ def test_mutated_bodies_never_break_the_server(start_server):
             error_of(reply)
     server.check_alive()
     assert min(seen.values()) > 20, seen
+
+
+@pytest.mark.parametrize("number, allowed", [
+    (str(2**63), "-2^63..2^63-1"), (str(-2**63 - 1), "-2^63..2^63-1"), ("9" * 40, "-2^63..2^63-1"), ("1e999", "1.8e308")])
+def test_a_number_too_large_for_any_field_says_what_is_allowed(server, number, allowed):
+    body = '{"prompt": "x",\n "max_tokens": 1, "seed": %s}' % number
+    message = error_of(post(server, "/v1/completions", body))["message"]
+    assert allowed in message and "line 2" in message and "not valid JSON" not in message

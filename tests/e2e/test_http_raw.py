@@ -171,7 +171,7 @@ def test_what_is_no_request_gets_a_400_in_json(http, data):
     with http.connect() as peer:
         peer.send(data)
         reply = peer.read_reply()
-        assert reply.status == 400 and reply.headers["content-type"] == "application/json"
+        assert reply.status == 400 and reply.headers["content-type"] == "application/json; charset=utf-8"
         assert reply.json()["error"]["message"] and reply.headers["x-request-id"]
         assert peer.closed()
 

@@ -49,6 +49,36 @@ def test_a_body_must_be_json(http, kind, status):
         assert "application/json" in reply.message
 
 
+def test_paths_below_one_are_taken_by_its_route_and_an_exact_one_comes_first(http):
+    assert http.get("/things/a").body == b"a"
+    assert http.get("/things/a/b%20c%2fd?q=1").body == b"a/b c/d"
+    assert b"path=/things/own\n" in http.get("/things/own").body
+    for path in ("/things", "/things/", "/thingsx", "/thing/a"):
+        assert http.get(path).status == 404, path
+    reply = http.post("/things/a")
+    assert reply.status == 405 and reply.headers["allow"] == "GET, HEAD, OPTIONS"
+
+
+@pytest.mark.parametrize("line, named", [("GET //health", "//health"), ("GET //health?x=1", "//health"), ("CONNECT a.example:443", "a.example:443")])
+def test_what_has_no_path_is_named_all_the_same(http, line, named):
+    with http.connect() as peer:
+        peer.send(f"{line} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        reply = peer.read_reply()
+        assert reply.status == 404 and reply.message.startswith(named)
+        assert int(reply.headers["content-length"]) == len(reply.body)
+        assert line.startswith("GET") or (reply.headers["connection"] == "close" and peer.closed())
+
+
+def test_two_hosts_are_refused(http):
+    for hosts in ("Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nhost: evil.example\r\n"):
+        reply = get_raw(http, hosts)
+        assert reply.status == 400 and "Host" in reply.message
+
+
+def test_errors_say_their_charset_as_other_replies_do(http):
+    assert http.get("/nothing").headers["content-type"] == "application/json; charset=utf-8"
+
+
 def test_errors_below_v1_messages_have_anthropics_shape(http):
     reply = http.post("/v1/messages", b"x", headers="Content-Type: text/plain\r\nX-Request-Id: my-id\r\n")
     assert reply.json() == {"type": "error", "request_id": "my-id", "error": {
@@ -129,6 +159,34 @@ def test_without_a_right_key_the_answer_is_401(start_http, keys_file):
     assert http.get("/health").status == 200
 
 
+def test_what_is_refused_is_seen_in_the_log(start_http, keys_file):
+    http = start_http(f"keys_file={keys_file}", "max_body=1000")
+    http.get("/who?secret=1", bearer("wrong") + "X-Request-Id: mine\r\n")
+    http.post("/admin", headers=bearer("key-of-ann"))
+    http.get('/nothing"\\')
+    http.post("/health")
+    http.post("/echo", b" " * 1001, headers=bearer("key-of-ann"))
+    http.post("/echo", b"x", headers=bearer("key-of-ann") + "Content-Type: text/plain\r\n")
+    http.get("/health")
+    http.stop()
+    lines = [line for line in http.errors.splitlines() if " info refused " in line]
+    assert [re.search(r"status=(\d+)", line).group(1) for line in lines] == ["401", "403", "404", "405", "413", "415"]
+    assert 'id=mine status=401 method=GET path="/who" from=127.0.0.1' in lines[0]
+    assert "wrong" not in http.errors and "secret" not in http.errors
+
+
+def test_a_flood_of_refusals_is_counted_and_not_written(start_http):
+    http = start_http()
+    with http.connect() as peer:
+        for _ in range(500):
+            peer.get("/nothing")
+    http.stop()
+    lines = [line for line in http.errors.splitlines() if " info refused " in line]
+    counted = [int(m.group(1)) for line in lines if (m := re.search(r"more=(\d+)", line))]
+    seconds = len({line.split(".")[0] for line in lines}) + 1
+    assert len(lines) <= 11 * seconds and sum(counted) + len(lines) - len(counted) == 500
+
+
 def test_a_key_opens_and_names_its_owner(start_http, keys_file):
     http = start_http(f"keys_file={keys_file}")
     for headers in (bearer("key-of-ann"), "authorization: bearer   key-of-ann\r\n", "X-Api-Key: key-of-ann\r\n"):
@@ -192,7 +250,7 @@ def test_without_keys_only_names_of_this_machine_are_answered(http):
     for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1",
                  "localhost:", "localhost:x", "", "[::2]", "127.0.0.1@evil.example"):
         reply = get_raw(http, f"Host: {host}\r\n")
-        assert reply.status == 403 and "Host" in reply.message, host
+        assert reply.status == 403 and "Host" in reply.message and "any port" in reply.message, host
     assert get_raw(http, "").status == 200
 
 
@@ -219,7 +277,10 @@ def test_listed_origins_pass_and_read_the_answer(start_http):
         reply = http.get("/health", f"Origin: {origin}\r\n")
         assert reply.status == 200 and reply.headers["access-control-allow-origin"] == origin
         assert reply.headers["vary"] == "Origin"
-    assert http.get("/health", "Origin: https://other.example\r\n").status == 403
+    reply = http.get("/health", "Origin: https://other.example\r\n")
+    assert reply.status == 403 and reply.headers["vary"] == "Origin"
+    assert http.get("/health").headers["vary"] == "Origin"
+    assert "vary" not in start_http().get("/health").headers
 
 
 def test_a_preflight_is_answered_without_a_key(start_http, keys_file):

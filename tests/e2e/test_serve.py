@@ -1,10 +1,13 @@
 """`berth serve`: the start, and every way it can fail: one line that says what to do, exit code 1."""
+import json
+import os
 import signal
 import socket
+import subprocess
 
 import pytest
 
-from apikit import chat, get, post, user
+from apikit import chat, eventually, get, post, user
 
 
 def fails(server, *words):
@@ -151,3 +154,33 @@ def test_the_name_is_a_setting(start_server):
                                       {"engine.slots": 1}, {"engine.rows": 1}, {"engine.slots": 2, "engine.rows": 200}])
 def test_it_serves_with_other_settings(start_server, settings):
     assert chat(start_server(settings))["usage"]["completion_tokens"] == 24
+
+
+def test_closed_standard_streams_get_no_socket_in_their_place(berth_bin, synthetic_model, tmp_path, time_scale):
+    """What the log says must not go to whoever holds the connection that took its number."""
+    path = tmp_path / "s.sock"
+    command = 'exec "$0" serve --set model.path="$1" --set server.listen="unix:$2" --set server.drain_s=1 <&- >&- 2>&-'
+    process = subprocess.Popen(["sh", "-c", command, str(berth_bin), str(synthetic_model), str(path)])
+
+    def answer():
+        try:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(str(path))
+                sock.sendall(b"POST /v1/completions HTTP/1.0\r\nContent-Length: 33\r\n\r\n" + b'{"prompt": "x", "max_tokens": 2}\n')
+                return b"".join(iter(lambda: sock.recv(65536), b""))
+        except (FileNotFoundError, ConnectionRefusedError):
+            assert process.poll() is None
+            return None
+
+    try:
+        head, body = eventually(answer, 60 * time_scale).split(b"\r\n\r\n", 1)
+        assert b" 200 " in head and json.loads(body)["choices"]
+        for fd in range(3):
+            assert os.readlink(f"/proc/{process.pid}/fd/{fd}") == "/dev/null"
+    finally:
+        process.terminate()
+        assert process.wait(30 * time_scale) == 0
+
+
+def test_a_closed_standard_output_is_still_an_error(berth_bin):
+    assert subprocess.run(["sh", "-c", 'exec "$0" --version >&-', str(berth_bin)], stderr=subprocess.DEVNULL).returncode == 1

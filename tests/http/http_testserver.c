@@ -264,6 +264,13 @@ static void handle_big(struct http_request *r, void *arg)
     http_done(r);
 }
 
+static void handle_thing(struct http_request *r, void *arg)
+{
+    (void)arg;
+    http_reply(r, 200, "text/plain", http_path_rest(r), strlen(http_path_rest(r)));
+    http_done(r);
+}
+
 static void handle_silent(struct http_request *r, void *arg)
 {
     (void)arg;
@@ -408,6 +415,8 @@ static int serve(struct settings *set, struct server *s)
         { "POST", "/late", HTTP_KEY, handle_late, s },
         { "GET", "/never", HTTP_KEY, handle_never, s },
         { "GET", "/big", HTTP_KEY, handle_big, s },
+        { "GET", "/things/*", HTTP_KEY, handle_thing, s },
+        { "GET", "/things/own", HTTP_KEY, handle_who, s },
         { "GET", "/silent", HTTP_KEY, handle_silent, s },
         { "GET", "/stats", HTTP_OPEN, handle_stats, s },
         { "GET", "/metrics", HTTP_WATCH, handle_health, s },
