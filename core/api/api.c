@@ -2,7 +2,8 @@
  *
  * Files: exchange.c (the life of a request), work.c (workers), fields.c (the table of request fields),
  * messages.c (chats to prompts), openai.c, api_chat.c, api_completions.c (dialects), native.c (llama.cpp's
- * endpoints), places.c (slots and placement events), admin.c (health, metrics), page.c (the help page), jsonout.c (JSON text). */
+ * endpoints), places.c (slots and placement events), admin.c (health, metrics), page.c (the help page),
+ * jsonout.c (JSON text). */
 #include "api/private.h"
 #include "util/clock.h"
 #include <errno.h>

@@ -95,7 +95,7 @@ def test_a_side_request_costs_a_long_conversation_nothing(house, side):
 
 def test_a_promoted_request_reports_what_it_reused_when_it_was_alone(house):
     h = house({"engine.slots": 4})
-    a, n = h.talk(13), 300
+    a, n = h.talk(13), 2500
     h.turn(a, 500)
     h.turn(h.talk(14), 20, 8)
     kept, prompt = a.kept, list(a.say(30).ids)
