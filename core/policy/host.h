@@ -8,20 +8,13 @@
  * tokens, the engine, HTTP, the time. Tests: tests/unit/test_host.c, tests/unit/test_builtin.c */
 #pragma once
 #include "abi/policy.h"
+#include "policy/decision.h"
 #include "slots/snapshot.h"
 
 /* The policy that is linked in; no `create` is needed before it is asked. */
 extern const struct slot_policy policy_builtin;
 
 struct policy_host;
-
-enum policy_call {
-    POLICY_CALL_PLACE,
-    POLICY_CALL_PARK,
-    POLICY_CALL_STATE,
-    POLICY_CALL_SUPERSEDED,
-    POLICY_CALLS,
-};
 
 struct policy_breach { /* valid during the call only */
     enum policy_call call;
