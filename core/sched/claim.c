@@ -92,10 +92,9 @@ static uint32_t mark_held(struct sched *s, struct job *j, bool respect)
 
 int claim_place(struct sched *s, struct job *j, bool respect_held, struct policy_host_place *ret_place)
 {
-    struct policy_request r = claim_request(j);
     if (!mark_held(s, j, respect_held) && respect_held)
         mark_held(s, j, false);
-    int decided = policy_host_place(s->host, claim_snapshot(s, j), &r, ret_place);
+    int decided = ask_place(s, j, ret_place);
     mark_held(s, j, false);
     return decided;
 }

@@ -63,6 +63,13 @@ bool claim_reuses(const struct job *j);
 /* After a begin failed: ends j when nothing runs, and says whether it did. */
 bool claim_no_memory(struct sched *s, struct job *j);
 
+/* ask.c: the policy's answers, as policy/host.h describes them; listeners are told. */
+int ask_place(struct sched *s, struct job *j, struct policy_host_place *ret_place);
+/* placing: as in policy_host_park. */
+int ask_park(struct sched *s, struct job *j, uint32_t placing, struct policy_host_park *ret_park);
+const struct policy_worth *ask_state(struct sched *s, bool for_display);
+const uint64_t *ask_superseded(struct sched *s);
+
 /* solo.c: main. */
 /* The only request there is starts on main. False when it is not for main, and nothing changed. */
 bool solo_start(struct sched *s, struct job *j);
@@ -83,8 +90,8 @@ bool room_make(struct sched *s, uint32_t n_rows);
 /* Requeues the youngest running job (paused ones first); false when only one runs. */
 bool room_requeue_youngest(struct sched *s);
 void room_ask_superseded(struct sched *s);
-/* Keeps what the policy says each history is worth, for the status. */
-void room_ask_worth(struct sched *s);
+/* Keeps what the policy says each history is worth; for_display: for the status alone. */
+void room_ask_worth(struct sched *s, bool for_display);
 
 /* step.c: one window. False when there was nothing to run. */
 bool step_run(struct sched *s);

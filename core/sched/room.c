@@ -17,13 +17,12 @@ static uint32_t blocks_for(uint64_t tokens)
 
 void room_ask_superseded(struct sched *s)
 {
-    memcpy(s->superseded, policy_host_superseded(s->host, claim_snapshot(s, NULL)), s->superseded_size);
+    memcpy(s->superseded, ask_superseded(s), s->superseded_size);
 }
 
-void room_ask_worth(struct sched *s)
+void room_ask_worth(struct sched *s, bool for_display)
 {
-    memcpy(s->worth, policy_host_state(s->host, claim_snapshot(s, NULL)),
-           ((size_t)s->h.n + 1) * sizeof *s->worth);
+    memcpy(s->worth, ask_state(s, for_display), ((size_t)s->h.n + 1) * sizeof *s->worth);
     s->worth_ns = s->now_ns;
 }
 
@@ -121,7 +120,7 @@ static bool give_up(struct sched *s, uint32_t needed, bool take_wanted)
     if (needed <= free)
         return true;
     room_ask_superseded(s);
-    room_ask_worth(s);
+    room_ask_worth(s, false);
     (void)queue_order(s);
     list_histories(s, NULL, true);
     if (giveup_plan(s->giveup, s->giveup_list, s->h.n + 1, needed - free, take_wanted, s->giveup_tokens) <= 0)

@@ -1,9 +1,10 @@
 /* Sched: the thread and its doors; see sched.h.
  *
  * Files: sched.c (doors, the loop), admission.c (who is in), queue.c (the waiting list and its order),
- * claim.c (from the queue into a slot), solo.c (main: parking, promotion, drafts), room.c (memory),
- * histories.c (the slot table and the engine's sessions as one), step.c (one window), job.c (one generation),
- * events.c (the ring of placement events), status.c (the published record). */
+ * claim.c (from the queue into a slot), ask.c (questions to the policy), solo.c (main: parking, promotion,
+ * drafts), room.c (memory), histories.c (the slot table and the engine's sessions as one), step.c (one
+ * window), job.c (one generation), events.c (the ring of placement events), status.c (the published record).
+ */
 #include "sched/parts.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -70,7 +71,7 @@ static void *thread_main(void *arg)
         if (worked)
             continue;
         bool pending = s->n_running || s->waiting;
-        room_ask_worth(s);
+        room_ask_worth(s, true);
         status_publish(s, pending ? "waiting for readers" : "idle");
         queue_wait(s->inbox, pending ? HEARTBEAT_MS : -1);
     }
@@ -205,7 +206,7 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
         goto fail;
     r = allocate(s);
     if (r == 0) {
-        room_ask_worth(s);
+        room_ask_worth(s, true);
         status_publish(s, "idle");
         r = -pthread_create(&s->thread, NULL, thread_main, s);
     }

@@ -10,6 +10,7 @@
 #include "model/tokenizer.h"
 
 struct sched;
+struct policy_listeners;
 
 enum sched_stop { /* why a generation ended */
                   SCHED_STOP_NONE,
@@ -82,6 +83,8 @@ struct sched_options {
     uint32_t chunk_tokens; /* longest prompt chunk, 512 */
     uint32_t max_pause_ms; /* longest chunk between two decode windows of a stream */
     int32_t turn_token;    /* starts a turn; -1: the model has none */
+    struct policy_listeners
+        *listeners; /* who is told of decisions (policy/decision.h), borrowed; may be NULL */
     /* For tests: another source of monotonic times than util/clock, where not NULL; and to look over all
      * books after every step and abort where they differ. */
     uint64_t (*now_ns)(void);

@@ -35,13 +35,12 @@ static uint32_t micros_since(uint64_t begin_ns)
  * history's index) is not to be taken. */
 static bool park(struct sched *s, struct job *j, uint32_t source)
 {
-    struct policy_request r = claim_request(j);
     struct policy_host_park p;
     uint32_t tokens = slots_at(s->h.table, s->h.n)->n;
     bool excluded = source < s->h.n && !slots_at(s->h.table, source)->busy;
     if (excluded)
         slots_set_excluded(s->h.table, source, true);
-    int decided = policy_host_park(s->host, claim_snapshot(s, j), &r, POLICY_NO_SLOT, &p);
+    int decided = ask_park(s, j, POLICY_NO_SLOT, &p);
     if (excluded)
         slots_set_excluded(s->h.table, source, false);
     struct sched_placement e = {

@@ -71,7 +71,7 @@ void status_publish(struct sched *s, const char *doing)
     struct engine_info info;
     engine_info_get(s->engine, &info);
     if (s->now_ns >= s->worth_ns + WORTH_NS)
-        room_ask_worth(s);
+        room_ask_worth(s, true);
     s->doing = doing;
     struct sched_status *st = s->spare;
     *st = (struct sched_status){

@@ -1,0 +1,101 @@
+/* Ask: the one place where the scheduler puts a question to the policy, and where the finished decision is
+ * offered to those who listen (shadows, the trace, the history of placements). While nobody listens nothing
+ * is copied and no clock is read; otherwise one bounded copy is made, and nobody is waited for.
+ * Thread: the scheduler's. Must not know: who listens. Tests: tests/unit/test_sched_decisions.c */
+#include "sched/parts.h"
+#include "util/clock.h"
+
+/* What is decided while nobody is asked, and by whom. */
+struct asked {
+    struct policy_decision d;
+    bool heard;
+    uint64_t begin_ns;
+};
+
+static struct asked begin(struct sched *s, enum policy_call call, const struct job *j,
+                          const struct policy_request *r)
+{
+    struct asked a = { .heard = policy_listeners_any(s->o.listeners) };
+    a.d = (struct policy_decision){
+        .call = call,
+        .job = j ? j->id : 0,
+        .request = r,
+        .policy = policy_host_name(s->host),
+        .placing = POLICY_NO_SLOT,
+        .answer = { .slot = POLICY_NO_SLOT },
+    };
+    if (a.heard)
+        a.begin_ns = clock_now_ns();
+    return a;
+}
+
+static void offer(struct sched *s, struct asked *a)
+{
+    if (!a->heard)
+        return;
+    uint64_t now_ns = clock_now_ns();
+    a->d.took_ns = now_ns - a->begin_ns < UINT32_MAX ? (uint32_t)(now_ns - a->begin_ns) : UINT32_MAX;
+    a->d.time_ns = now_ns + s->ring.wall_ns;
+    (void)policy_listeners_offer(s->o.listeners, &a->d); /* out of memory: this one is not told of */
+}
+
+int ask_place(struct sched *s, struct job *j, struct policy_host_place *ret_place)
+{
+    struct policy_request r = claim_request(j);
+    const struct policy_snapshot *v = claim_snapshot(s, j);
+    struct asked a = begin(s, POLICY_CALL_PLACE, j, &r);
+    int decided = policy_host_place(s->host, v, &r, ret_place);
+    a.d.snapshot = v;
+    a.d.answer = (struct policy_answer){
+        .result = decided,
+        .slot = ret_place->slot,
+        .source_kind = decided == POLICY_DECIDED ? ret_place->source_kind : POLICY_SOURCE_NONE,
+        .source = ret_place->source,
+        .loss = decided == POLICY_DECIDED ? ret_place->loss : 0,
+        .tokens_lost = decided == POLICY_DECIDED ? ret_place->tokens_lost : 0,
+        .reason = ret_place->reason,
+        .candidate_loss = ret_place->candidate_loss,
+        .by_builtin = ret_place->by_builtin,
+    };
+    offer(s, &a);
+    return decided;
+}
+
+int ask_park(struct sched *s, struct job *j, uint32_t placing, struct policy_host_park *ret_park)
+{
+    struct policy_request r = claim_request(j);
+    const struct policy_snapshot *v = claim_snapshot(s, j);
+    struct asked a = begin(s, POLICY_CALL_PARK, j, &r);
+    int decided = policy_host_park(s->host, v, &r, placing, ret_park);
+    a.d.snapshot = v;
+    a.d.placing = placing;
+    a.d.answer = (struct policy_answer){ .result = decided,
+                                         .slot = ret_park->slot,
+                                         .reason = ret_park->reason,
+                                         .by_builtin = ret_park->by_builtin };
+    offer(s, &a);
+    return decided;
+}
+
+const struct policy_worth *ask_state(struct sched *s, bool for_display)
+{
+    const struct policy_snapshot *v = claim_snapshot(s, NULL);
+    struct asked a = begin(s, POLICY_CALL_STATE, NULL, NULL);
+    const struct policy_worth *worth = policy_host_state(s->host, v);
+    a.d.snapshot = v;
+    a.d.for_display = for_display;
+    a.d.answer.worth = worth;
+    offer(s, &a);
+    return worth;
+}
+
+const uint64_t *ask_superseded(struct sched *s)
+{
+    const struct policy_snapshot *v = claim_snapshot(s, NULL);
+    struct asked a = begin(s, POLICY_CALL_SUPERSEDED, NULL, NULL);
+    const uint64_t *words = policy_host_superseded(s->host, v);
+    a.d.snapshot = v;
+    a.d.answer.superseded = words;
+    offer(s, &a);
+    return words;
+}

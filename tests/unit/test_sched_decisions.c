@@ -1,0 +1,173 @@
+/* Tests of core/sched/ask.c: what listeners are told of the scheduler's decisions is what it then did. */
+#include "sched_rig.h"
+
+#include "abi/policy_words.h"
+#include "policy/decision.h"
+
+#define MOST 64
+
+/* A listener that keeps what it hears, but for what is only shown. */
+struct ear {
+    pthread_mutex_t lock;
+    struct policy_decision *at[MOST];
+    unsigned n, shown;
+};
+
+static void hear(void *arg, struct policy_decision *d)
+{
+    struct ear *e = arg;
+    pthread_mutex_lock(&e->lock);
+    e->shown += d->for_display;
+    if (!d->for_display && e->n < MOST)
+        e->at[e->n++] = policy_decision_ref(d);
+    pthread_mutex_unlock(&e->lock);
+}
+
+static void ear_clear(struct ear *e)
+{
+    for (unsigned i = 0; i < e->n; i++)
+        policy_decision_unref(e->at[i]);
+    e->n = e->shown = 0;
+}
+
+static const struct policy_decision *first_of(const struct ear *e, enum policy_call call)
+{
+    for (unsigned i = 0; i < e->n; i++)
+        if (e->at[i]->call == call)
+            return e->at[i];
+    return NULL;
+}
+
+static const struct sched_placement *first_event(struct rig *r, enum sched_placement_kind kind)
+{
+    static struct sched_placement events[SCHED_PLACEMENTS];
+    size_t n = sched_placements_get(r->s, 0, events);
+    for (size_t i = 0; i < n; i++)
+        if (events[i].kind == kind)
+            return &events[i];
+    return NULL;
+}
+
+/* A conversation on main, then another one that parks it. */
+static void park_one(struct rig *r, struct heard *a, struct heard *b)
+{
+    int32_t *p = prompt_of(1, 100), *q = prompt_of(2, 50);
+    heard_init(a);
+    heard_init(b);
+    struct sched_job job = job_of(p, 100, 20, a);
+    run_job(r, &job);
+    job = job_of(q, 50, 20, b);
+    run_job(r, &job);
+    free(p);
+    free(q);
+}
+
+Test(sched_decisions, a_park_is_told_with_the_table_it_was_decided_by)
+{
+    struct policy_listeners *l;
+    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct heard a, b;
+    struct sched_options o = rig_options;
+    cr_assert_eq(policy_listeners_new(&l), 0);
+    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
+    o.listeners = l;
+    struct rig r = rig_open(&o, 4096);
+    park_one(&r, &a, &b);
+    const struct sched_placement *done = first_event(&r, SCHED_PARK);
+    cr_assert_not_null(done);
+    rig_close(&r);
+
+    const struct policy_decision *d = first_of(&ear, POLICY_CALL_PARK);
+    cr_assert_not_null(d);
+    cr_expect_eq(d->answer.result, POLICY_DECIDED);
+    cr_expect_eq((int32_t)d->answer.slot, done->slot);
+    cr_expect_str_eq(d->answer.reason, done->reason);
+    cr_expect_eq(d->job, b.job);
+    cr_expect_str_eq(d->policy, "builtin");
+    cr_expect_gt(d->took_ns, 0);
+    cr_expect_gt(d->time_ns, 1000000000ull * 1500000000ull, "wall clock");
+    cr_expect_eq(d->request->prompt_tokens, 50);
+    cr_expect_eq(d->snapshot->n_slots, o.slots);
+    cr_expect_eq(d->snapshot->main_history->tokens, 119, "the table of that moment, not of now");
+    cr_expect_eq(policy_at(d->snapshot, 0)->tokens, 0);
+    cr_expect_gt(ear.shown, 0);
+    const struct policy_decision *s = first_of(&ear, POLICY_CALL_SUPERSEDED);
+    cr_assert_not_null(s);
+    cr_expect_null(s->request);
+    cr_expect_not_null(s->answer.superseded);
+    for (unsigned i = 1; i < ear.n; i++)
+        cr_expect_gt(ear.at[i]->id, ear.at[i - 1]->id);
+    ear_clear(&ear);
+    policy_listeners_free(l);
+    heard_clear(&a);
+    heard_clear(&b);
+}
+
+Test(sched_decisions, a_placement_is_told_with_what_every_candidate_would_cost)
+{
+    struct policy_listeners *l;
+    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct heard a, b;
+    struct sched_options o = rig_options;
+    cr_assert_eq(policy_listeners_new(&l), 0);
+    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
+    o.listeners = l;
+    struct rig r = rig_open(&o, 4096);
+    int32_t *p = prompt_of(1, 40), *q = prompt_of(2, 40);
+    heard_init(&a);
+    heard_init(&b);
+    rig_shut();
+    struct sched_job job = job_of(p, 40, 100, &a);
+    cr_assert_eq(submit(&r, &job), 0);
+    rig_await_window();
+    job = job_of(q, 40, 10, &b);
+    cr_assert_eq(submit(&r, &job), 0);
+    rig_open_gate();
+    heard_wait(&a, HEARD_DONE);
+    heard_wait(&b, HEARD_DONE);
+    rig_close(&r);
+
+    const struct policy_decision *d = NULL;
+    for (unsigned i = 0; i < ear.n && !d; i++)
+        if (ear.at[i]->call == POLICY_CALL_PLACE && ear.at[i]->job == b.job)
+            d = ear.at[i];
+    cr_assert_not_null(d);
+    cr_expect_eq(d->answer.result, POLICY_DECIDED);
+    cr_expect_eq((int32_t)d->answer.slot, b.slot);
+    cr_expect_str_eq(d->answer.reason, "new_blank");
+    cr_assert_not_null(d->answer.candidate_loss);
+    cr_expect_eq(d->answer.candidate_loss[b.slot], 0);
+    unsigned busy = 0, considered = 0;
+    for (uint32_t i = 0; i < d->snapshot->n_slots; i++) {
+        busy += (policy_at(d->snapshot, i)->flags & POLICY_BUSY) != 0;
+        considered += d->answer.candidate_loss[i] == d->answer.candidate_loss[i];
+    }
+    cr_expect_eq(busy, 1, "the other one had gone on in a slot");
+    cr_expect_eq(considered, o.slots - 1, "all but the busy one");
+    ear_clear(&ear);
+    policy_listeners_free(l);
+    heard_clear(&a);
+    heard_clear(&b);
+    free(p);
+    free(q);
+}
+
+Test(sched_decisions, one_that_was_removed_hears_nothing)
+{
+    struct policy_listeners *l;
+    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct heard a, b;
+    struct sched_options o = rig_options;
+    cr_assert_eq(policy_listeners_new(&l), 0);
+    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
+    policy_listeners_remove(l, (struct policy_listener){ hear, &ear });
+    cr_expect_not(policy_listeners_any(l));
+    o.listeners = l;
+    struct rig r = rig_open(&o, 4096);
+    park_one(&r, &a, &b);
+    rig_close(&r);
+    cr_expect_eq(ear.n + ear.shown, 0);
+    policy_listeners_free(l);
+    heard_clear(&a);
+    heard_clear(&b);
+}
