@@ -119,6 +119,7 @@ static inline struct case_table *case_read(const json_t *snapshot)
             t->shared[a][b] = (uint32_t)json_integer_value(json_array_get(json_array_get(shared, a), b));
     t->v.now_ns = llround(json_number_value(json_object_get(snapshot, "now_s")) * 1e9);
     t->v.flags = json_is_false(json_object_get(snapshot, "padding_safe")) ? 0 : POLICY_PADDING_SAFE;
+    t->v.prompt_tokens_per_s = json_number_value(json_object_get(snapshot, "prompt_tokens_per_s"));
     case_ready(t);
     return t;
 }
