@@ -17,6 +17,28 @@ struct config_list {
     size_t n;
 };
 
+/* One entry of an object whose names are not the config's to know. */
+struct config_setting {
+    char *name;
+    char *text;  /* the value: a string without its quotes, a number, true or false */
+    char *where; /* it came from: "conf/berth.json line 14", "--set" */
+};
+
+struct config_settings {
+    struct config_setting *items;
+    size_t n;
+};
+
+struct config_policy {
+    char *path;
+    struct config_settings settings;
+};
+
+struct config_policies {
+    struct config_policy *items;
+    size_t n;
+};
+
 struct config {
     struct { /* server */
         struct config_list listen, cors_origins;
@@ -49,6 +71,17 @@ struct config {
         double temperature, top_p, min_p, repeat_penalty;
         int64_t top_k;
     } sampling;
+    struct {        /* policy: what decides which conversations are kept */
+        char *path; /* of the object; NULL: the built-in, or what the environment asks for */
+        struct config_settings settings;
+        struct config_policies shadow;
+        char *fallback;  /* none builtin: what a policy that cannot be loaded at start means */
+        int64_t probe_s; /* time a policy has to load in the probe */
+    } policy;
+    struct config_settings env; /* instead of the process environment, where a name is in both */
+    struct {
+        char *path; /* NULL: none */
+    } trace;
     struct {
         char *level;
     } log;
@@ -62,6 +95,10 @@ struct config {
 int config_load(const char *path, const char *const *sets, size_t n_sets, struct config **ret_config,
                 char *err, size_t errlen);
 void config_free(struct config *c);
+/* Gives `next` the values that `running` has of every key that needs a restart, and calls changed(arg, key)
+ * for each that differed. -ENOMEM; then next is only good for config_free. */
+int config_keep_fixed(struct config *next, const struct config *running,
+                      void (*changed)(void *arg, const char *key), void *arg);
 /* Whether settings that are right by themselves fit together. -EINVAL with err naming the key and where it
  * was set. */
 int config_check_rules(const struct config *c, char *err, size_t errlen);

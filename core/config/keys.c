@@ -9,6 +9,8 @@
 #define AT(field) offsetof(struct config, field)
 #define LIST(field_, fallback_, max_)                                                                        \
     .type = KEY_LIST, .offset = AT(field_), .fallback = fallback_, .max = max_
+#define SETTINGS(field_, max_) .type = KEY_SETTINGS, .offset = AT(field_), .fallback = "{}", .max = max_
+#define POLICIES(field_, max_) .type = KEY_POLICIES, .offset = AT(field_), .fallback = "[]", .max = max_
 #define PATH(field_) .type = KEY_PATH, .offset = AT(field_), .fallback = "null"
 #define TEXT(field_) .type = KEY_TEXT, .offset = AT(field_), .fallback = "null"
 #define BOOL(field_, fallback_) .type = KEY_BOOL, .offset = AT(field_), .fallback = fallback_
@@ -108,6 +110,29 @@ const struct config_key config_keys[] = {
     { "sampling.repeat_penalty", REAL(sampling.repeat_penalty, "1", 0.01, 10), UNIT(""), RELOAD,
       HELP("Default repeat_penalty over the last 64 tokens; 1: off.") },
 
+    { "policy.path", PATH(policy.path), UNIT(""), RELOAD,
+      HELP("The placement policy, a shared object; null: the built-in one, or with STRATA_SLOT_CACHE_AFFINITY=1 the "
+           "installed value.so.") },
+    { "policy.settings", SETTINGS(policy.settings, CONFIG_MAX_ENTRIES), UNIT(""), RELOAD,
+      HELP("The policy's own settings by name, as berth policy list tells them: {\"ttl_max_s\": 60}; one of them with "
+           "--set policy.settings.ttl_max_s=60.") },
+    { "policy.shadow", POLICIES(policy.shadow, 8), UNIT("policies"), RELOAD,
+      HELP("Policies that are asked the same questions beside the one that decides, to compare: [{\"path\": \"lru.so\", "
+           "\"settings\": {}}]; with --set a list of paths will do.") },
+    { "policy.fallback", CHOICE(policy.fallback, "\"none\"", "none builtin"), UNIT(""), RELOAD,
+      HELP("What a policy that cannot be loaded at start means. none: the server does not start; builtin: it starts with "
+           "the built-in policy. At a reload the policy in use stays, whatever is set here.") },
+    { "policy.probe_s", INT(policy.probe_s, "5", 1, 600), UNIT("s"), RELOAD,
+      HELP("Time a policy has to load and answer in a process of its own before the server loads it.") },
+
+    { "env", SETTINGS(env, CONFIG_MAX_ENTRIES), UNIT(""), RELOAD,
+      HELP("Environment names and their values (STRATA_SLOT_TTL_MAX_S and others a policy knows), which win over the "
+           "process environment; policy.settings wins over both.") },
+
+    { "trace.path", PATH(trace.path), .written = true, UNIT(""), RELOAD,
+      HELP("File that gets a line for every placement decision, which berth policy eval reads; null: none. A reload "
+           "opens it anew.") },
+
     { "log.level", CHOICE(log.level, "\"info\"", "debug info warn error"), UNIT(""), RELOAD,
       HELP("Least level of the lines written to standard error.") },
 };
@@ -136,6 +161,20 @@ bool config_key_is_section(const char *name)
     return false;
 }
 
+const struct config_key *config_key_of_entry(const char *name, const char **ret_entry)
+{
+    for (size_t i = 0; i < config_n_keys; i++) {
+        size_t len = strlen(config_keys[i].name);
+
+        if (config_keys[i].type != KEY_SETTINGS || strncmp(config_keys[i].name, name, len) != 0 ||
+            name[len] != '.' || !name[len + 1])
+            continue;
+        *ret_entry = name + len + 1;
+        return &config_keys[i];
+    }
+    return NULL;
+}
+
 /* "threads" of "engine.threads". */
 static const char *last_word(const char *name)
 {
@@ -146,7 +185,8 @@ static const char *last_word(const char *name)
 
 const char *config_key_nearest(const char *name)
 {
-    static const char *const sections[] = { "server", "model", "engine", "queue", "sampling", "log" };
+    static const char *const sections[] = { "server", "model", "engine", "queue", "sampling",
+                                            "policy", "env",   "trace",  "log" };
     const char *words[MAX_NAMES], *names[MAX_NAMES], *found;
 
     for (size_t i = 0; i < config_n_keys; i++) {

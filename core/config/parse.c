@@ -157,15 +157,31 @@ static int fail_unknown(const struct load *l, const char *name)
 
 /* ---- walking ---- */
 
-static int set_key(struct load *l, const char *name, const json_t *value, const char *dir,
-                   struct config_origin origin)
+static void where_in_file(void *arg, const json_t *object, const char *name, char *dst, size_t dstlen)
+{
+    const struct load *l = arg;
+
+    snprintf(dst, dstlen, "%s line %u", l->path, line_of(l, object, name));
+}
+
+static void where_in_set(void *arg, const json_t *object, const char *name, char *dst, size_t dstlen)
+{
+    (void)arg, (void)object, (void)name;
+    snprintf(dst, dstlen, "--set");
+}
+
+static int set_key(struct load *l, const char *name, const json_t *value, struct config_origin origin)
 {
     const struct config_key *key = config_key_find(name);
+    bool in_file = origin.source == CONFIG_FROM_FILE;
+    struct config_stand stand = { .dir = in_file ? l->dir : NULL,
+                                  .where = in_file ? where_in_file : where_in_set,
+                                  .arg = l };
     int r;
 
     if (!key)
         return add_where(l, origin, fail_unknown(l, name));
-    r = config_key_set(key, &l->whole->config, value, dir, l->err, l->errlen);
+    r = config_key_set(key, &l->whole->config, value, &stand, l->err, l->errlen);
     if (r < 0)
         return add_where(l, origin, r);
     l->whole->origins[key - config_keys] = origin;
@@ -209,7 +225,7 @@ static int set_object(struct load *l, const char *prefix, json_t *object)
         if (strchr(key, '.')) {
             r = add_where(l, origin, *prefix ? fail_unknown(l, name) : fail_dotted(l, name));
         } else if (!config_key_is_section(name)) {
-            r = set_key(l, name, value, l->dir, origin);
+            r = set_key(l, name, value, origin);
         } else if (json_is_object(value)) {
             r = set_object(l, name, value);
         } else {
@@ -263,7 +279,7 @@ static int load_defaults(struct load *l)
 
         if (r < 0)
             return r;
-        r = set_key(l, config_keys[i].name, value, NULL, (struct config_origin){ CONFIG_FROM_DEFAULT, 0 });
+        r = set_key(l, config_keys[i].name, value, (struct config_origin){ CONFIG_FROM_DEFAULT, 0 });
         json_decref(value);
         if (r < 0)
             return r;
@@ -271,15 +287,18 @@ static int load_defaults(struct load *l)
     return 0;
 }
 
-/* "a,b" as a list of strings; "" as an empty one. */
-static json_t *split_list(const char *text)
+/* "a,b" as a list of strings, or of the policies at these paths; "" as an empty one. */
+static json_t *split_list(const char *text, bool policies)
 {
     json_t *array = json_array();
 
     while (array && *text) {
         size_t n = strcspn(text, ",");
+        json_t *item = json_stringn(text, n);
 
-        if (json_array_append_new(array, json_stringn(text, n)) < 0) {
+        if (policies)
+            item = json_pack("{s:o}", "path", item);
+        if (json_array_append_new(array, item) < 0) {
             json_decref(array);
             return NULL;
         }
@@ -297,18 +316,32 @@ static json_t *value_of_override(const struct config_key *key, const char *text)
     char ignored[64];
     json_t *value;
 
-    if (key->type == KEY_LIST && *text != '[')
-        return split_list(text);
+    if ((key->type == KEY_LIST || key->type == KEY_POLICIES) && *text != '[')
+        return split_list(text, key->type == KEY_POLICIES);
     if ((!is_text || strcmp(text, "null") == 0) &&
         jsonx_parse(text, strlen(text), MAX_DEPTH, true, &value, ignored, sizeof ignored) == 0)
         return value;
     return json_string(text);
 }
 
+/* One entry of an object, which leaves the others as they are. */
+static int put_entry(struct load *l, const struct config_key *key, const char *entry, const char *text)
+{
+    struct config_origin origin = { CONFIG_FROM_SET, 0 };
+    struct config_settings *settings = (void *)((char *)&l->whole->config + key->offset);
+    int r =
+        config_settings_put(settings, key->name, (size_t)key->max, entry, text, "--set", l->err, l->errlen);
+
+    if (r < 0)
+        return add_where(l, origin, r);
+    l->whole->origins[key - config_keys] = origin;
+    return 0;
+}
+
 static int apply_override(struct load *l, const char *set)
 {
     struct config_origin origin = { CONFIG_FROM_SET, 0 };
-    const char *equals = strchr(set, '=');
+    const char *equals = strchr(set, '='), *entry;
     char name[NAME_BYTES];
     const struct config_key *key;
     json_t *value;
@@ -324,15 +357,19 @@ static int apply_override(struct load *l, const char *set)
                  equals ? "key" : "\"=\" and the value");
         return -EINVAL;
     }
-    if ((size_t)(equals - set) < sizeof name)
-        name[equals - set] = '\0';
+    if ((size_t)(equals - set) >= sizeof name)
+        return add_where(l, origin, fail_unknown(l, name));
+    name[equals - set] = '\0';
+    key = config_key_of_entry(name, &entry);
+    if (key)
+        return put_entry(l, key, entry, equals + 1);
     key = config_key_find(name);
     if (!key)
         return add_where(l, origin, fail_unknown(l, name));
     value = value_of_override(key, equals + 1);
     if (!value)
         return add_where(l, origin, -ENOMEM);
-    r = set_key(l, name, value, NULL, origin);
+    r = set_key(l, name, value, origin);
     json_decref(value);
     return r;
 }
@@ -392,7 +429,7 @@ int config_check_files(const struct config *c, char *err, size_t errlen)
         const char *path;
         struct stat st;
 
-        if (key->type != KEY_PATH)
+        if (key->type != KEY_PATH || key->written)
             continue;
         path = *(char *const *)((const char *)c + key->offset);
         if (!path)
@@ -405,6 +442,34 @@ int config_check_files(const struct config *c, char *err, size_t errlen)
             continue;
         append_where(whole->path, whole->origins[i], err, errlen);
         return -EINVAL;
+    }
+    return 0;
+}
+
+int config_keep_fixed(struct config *next, const struct config *running,
+                      void (*changed)(void *arg, const char *key), void *arg)
+{
+    static const struct config_stand nowhere = { 0 };
+    char ignored[256];
+
+    for (size_t i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
+
+        if (key->reloadable)
+            continue;
+
+        json_t *was = config_key_get(key, running), *is = config_key_get(key, next);
+        bool differs = !json_equal(was, is);
+        int r = was && is ? 0 : -ENOMEM;
+
+        if (r == 0 && differs)
+            r = config_key_set(key, next, was, &nowhere, ignored, sizeof ignored);
+        json_decref(was);
+        json_decref(is);
+        if (r < 0)
+            return -ENOMEM;
+        if (differs)
+            changed(arg, key->name);
     }
     return 0;
 }

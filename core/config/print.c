@@ -20,23 +20,38 @@ static bool starts_section(size_t i)
     return i == 0 || strncmp(config_keys[i - 1].name, name, section_len(name) + 1) != 0;
 }
 
+/* Takes the reference to `value`. */
+static void print_value(FILE *out, const char *name, const char *entry, json_t *value)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
+    int n = fprintf(out, "%s%s%s = %s", name, *entry ? "." : "", entry, text ? text : "(out of memory)");
+
+    fprintf(out, "%*s # ", n < VALUE_COLUMN ? VALUE_COLUMN - n : 0, "");
+    free(text);
+    json_decref(value);
+}
+
 void config_print(const struct config *c, FILE *out)
 {
     const struct config_whole *whole = (const struct config_whole *)c;
 
     for (size_t i = 0; i < config_n_keys; i++) {
+        const struct config_key *key = &config_keys[i];
         const struct config_origin *origin = &whole->origins[i];
-        json_t *value = config_key_get(&config_keys[i], c);
-        char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15)) : NULL;
-        int n = fprintf(out, "%s = %s", config_keys[i].name, text ? text : "(out of memory)");
+        const struct config_settings *s = (const void *)((const char *)c + key->offset);
 
-        fprintf(out, "%*s # ", n < VALUE_COLUMN ? VALUE_COLUMN - n : 0, "");
+        if (key->type == KEY_SETTINGS && s->n) {
+            for (size_t k = 0; k < s->n; k++) {
+                print_value(out, key->name, s->items[k].name, json_string_nocheck(s->items[k].text));
+                fprintf(out, "%s\n", s->items[k].where);
+            }
+            continue;
+        }
+        print_value(out, key->name, "", config_key_get(key, c));
         if (origin->source == CONFIG_FROM_FILE)
             fprintf(out, "%s line %u\n", whole->path, origin->line);
         else
             fprintf(out, "%s\n", origin->source == CONFIG_FROM_SET ? "--set" : "default");
-        free(text);
-        json_decref(value);
     }
 }
 

@@ -46,6 +46,12 @@ void config_key_allowed(const struct config_key *key, char *dst, size_t dstlen)
     case KEY_LIST:
         snprintf(dst, dstlen, "a list of strings, at most %.15g", key->max);
         break;
+    case KEY_SETTINGS:
+        snprintf(dst, dstlen, "an object of strings, numbers, true and false, at most %.15g", key->max);
+        break;
+    case KEY_POLICIES:
+        snprintf(dst, dstlen, "a list of objects {\"path\", \"settings\"}, at most %.15g", key->max);
+        break;
     case KEY_CHOICE:
         for (const char *p = key->choices; *p && n + 3 < dstlen; p++) {
             if (*p == ' ')
@@ -154,14 +160,9 @@ static int set_text(const struct config_key *key, struct config *c, const json_t
     }
     if (!is_plain_string(value) || !*text || (key->type == KEY_CHOICE && !is_choice(key->choices, text)))
         return fail_value(key, value, err, errlen);
-    if (key->type == KEY_PATH && dir && *text != '/') {
-        if (asprintf(&copy, "%s/%s", dir, text) < 0)
-            return -ENOMEM;
-    } else {
-        copy = strdup(text);
-        if (!copy)
-            return -ENOMEM;
-    }
+    copy = key->type == KEY_PATH ? config_path_copy(text, dir) : strdup(text);
+    if (!copy)
+        return -ENOMEM;
     free(*field);
     *field = copy;
     return 0;
@@ -218,14 +219,17 @@ static int set_list(const struct config_key *key, struct config *c, const json_t
     return 0;
 }
 
-int config_key_set(const struct config_key *key, struct config *c, const json_t *value, const char *dir,
-                   char *err, size_t errlen)
+int config_key_set(const struct config_key *key, struct config *c, const json_t *value,
+                   const struct config_stand *stand, char *err, size_t errlen)
 {
+    void *field = field_of(key, c);
+    size_t max = (size_t)key->max;
+
     switch (key->type) {
     case KEY_BOOL:
         if (!json_is_boolean(value))
             return fail_value(key, value, err, errlen);
-        *(bool *)field_of(key, c) = json_is_true(value);
+        *(bool *)field = json_is_true(value);
         return 0;
     case KEY_INT:
     case KEY_INT_AUTO:
@@ -234,9 +238,17 @@ int config_key_set(const struct config_key *key, struct config *c, const json_t 
     case KEY_TEXT:
     case KEY_PATH:
     case KEY_CHOICE:
-        return set_text(key, c, value, dir, err, errlen);
+        return set_text(key, c, value, stand->dir, err, errlen);
     case KEY_LIST:
-        return set_list(key, c, value, dir, err, errlen);
+        return set_list(key, c, value, stand->dir, err, errlen);
+    case KEY_SETTINGS:
+        if (!json_is_object(value))
+            return fail_value(key, value, err, errlen);
+        return config_settings_set(field, key->name, max, value, stand, err, errlen);
+    case KEY_POLICIES:
+        if (!json_is_array(value))
+            return fail_value(key, value, err, errlen);
+        return config_policies_set(field, key->name, max, value, stand, err, errlen);
     }
     return -EINVAL;
 }
@@ -276,6 +288,10 @@ json_t *config_key_get(const struct config_key *key, const struct config *c)
         return text ? json_string_nocheck(text) : json_null();
     case KEY_LIST:
         return get_list(field);
+    case KEY_SETTINGS:
+        return config_settings_get(field);
+    case KEY_POLICIES:
+        return config_policies_get(field);
     }
     return NULL;
 }
@@ -299,6 +315,12 @@ void config_key_clear(const struct config_key *key, struct config *c)
         break;
     case KEY_LIST:
         free_list(field_of(key, c));
+        break;
+    case KEY_SETTINGS:
+        config_settings_clear(field_of(key, c));
+        break;
+    case KEY_POLICIES:
+        config_policies_clear(field_of(key, c));
         break;
     }
 }

@@ -170,9 +170,16 @@ Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
                    1);
 }
 
+static void no_place(void *arg, const json_t *object, const char *name, char *dst, size_t dstlen)
+{
+    (void)arg, (void)object, (void)name;
+    snprintf(dst, dstlen, "nowhere");
+}
+
 /* Every key refuses every JSON type that is not its own: nothing is taken for something else. */
 Test(config, every_key_refuses_every_other_type)
 {
+    static const struct config_stand stand = { .where = no_place };
     static const char *const values[] = { "null", "true", "-1e9", "\"\\u0001?\"", "[[]]", "{\"x\":1}" };
 
     for (size_t k = 0; k < config_n_keys; k++) {
@@ -182,11 +189,12 @@ Test(config, every_key_refuses_every_other_type)
         for (size_t v = 0; v < 6; v++) {
             json_t *value = json_loads(values[v], JSON_DECODE_ANY, NULL);
             struct config *c;
-            bool fits = (v == 0 && nullable) || (v == 1 && type == KEY_BOOL) || (v == 3 && nullable);
+            bool fits = (v == 0 && nullable) || (v == 1 && type == KEY_BOOL) || (v == 3 && nullable) ||
+                        (v == 5 && type == KEY_SETTINGS);
 
             cr_assert_eq(config_load(NULL, NULL, 0, &c, err, sizeof err), 0);
-            cr_expect_eq(config_key_set(&config_keys[k], c, value, NULL, err, sizeof err), fits ? 0 : -EINVAL,
-                         "%s = %s", config_keys[k].name, values[v]);
+            cr_expect_eq(config_key_set(&config_keys[k], c, value, &stand, err, sizeof err),
+                         fits ? 0 : -EINVAL, "%s = %s", config_keys[k].name, values[v]);
             cr_expect(fits || strncmp(err, config_keys[k].name, strlen(config_keys[k].name)) == 0, "%s", err);
             config_free(c);
             json_decref(value);
@@ -216,6 +224,8 @@ Test(config, a_dotted_name_in_a_file_is_no_key)
     for (size_t i = 0; i < config_n_keys; i++) {
         char text[128];
 
+        if (!strchr(config_keys[i].name, '.'))
+            continue;
         snprintf(text, sizeof text, "{\"%s\": %s}", config_keys[i].name, config_keys[i].fallback);
         expect_refused(text, "belongs in", 1);
     }
@@ -314,6 +324,163 @@ Test(config, wrong_overrides_are_refused)
     expect_set_refused("model.name=\xFF", "not valid UTF-8");
 }
 
+static const struct config_setting *entry_of(const struct config_settings *s, const char *name)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->items[i].name, name) == 0)
+            return &s->items[i];
+    return NULL;
+}
+
+static void expect_entry(const struct config_settings *s, const char *name, const char *text,
+                         const char *where_end)
+{
+    const struct config_setting *e = entry_of(s, name);
+
+    cr_assert_not_null(e, "%s", name);
+    cr_expect_str_eq(e->text, text);
+    size_t len = strlen(e->where), end = strlen(where_end);
+    cr_expect(len >= end && strcmp(e->where + len - end, where_end) == 0, "%s: %s", name, e->where);
+}
+
+Test(config, entries_keep_their_text_and_where_they_came_from)
+{
+    const char *sets[] = { "policy.settings.b=7.50", "policy.settings.new=on=off",
+                           "env.STRATA_X=", "policy.settings.b=8" };
+    struct config *c;
+
+    write_file("{\"policy\": {\"settings\": {\"a\": 0.1, \"b\": 12,\n \"c\": \"x y\", \"d\": true,\n"
+               " \"e\": 1e300, \"f\": 0.30000000000000004}},\n \"env\": {\"STRATA_Y\": \"2\"}}");
+    cr_assert_eq(config_load(path, sets, 4, &c, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(c->policy.settings.n, 7);
+    expect_entry(&c->policy.settings, "a", "0.1", "c.json line 1");
+    expect_entry(&c->policy.settings, "b", "8", "--set");
+    expect_entry(&c->policy.settings, "c", "x y", "c.json line 2");
+    expect_entry(&c->policy.settings, "d", "true", "c.json line 2");
+    expect_entry(&c->policy.settings, "e", "1e+300", "c.json line 3");
+    expect_entry(&c->policy.settings, "f", "0.30000000000000004", "c.json line 3");
+    expect_entry(&c->policy.settings, "new", "on=off", "--set");
+    expect_entry(&c->env, "STRATA_X", "", "--set");
+    expect_entry(&c->env, "STRATA_Y", "2", "c.json line 4");
+    config_free(c);
+}
+
+Test(config, a_whole_object_replaces_the_one_before)
+{
+    const char *sets[] = { "policy.settings={\"z\": 1}" };
+    struct config *c;
+
+    write_file("{\"policy\": {\"settings\": {\"a\": 1}}}");
+    cr_assert_eq(config_load(path, sets, 1, &c, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(c->policy.settings.n, 1);
+    expect_entry(&c->policy.settings, "z", "1", "--set");
+    config_free(c);
+}
+
+Test(config, policies_of_a_list_have_paths_and_settings)
+{
+    const char *sets[] = { "policy.shadow=a.so,/b.so" };
+    char wanted[128];
+    struct config *c;
+
+    cr_assert_eq(load("{\"policy\": {\"path\": \"p/v.so\", \"shadow\": [{\"path\": \"l.so\"},\n"
+                      " {\"settings\": {\"k\":\n 3}, \"path\": \"/abs.so\"}]}}",
+                      &c),
+                 0, "%s", err);
+    snprintf(wanted, sizeof wanted, "%s/p/v.so", dir);
+    cr_expect_str_eq(c->policy.path, wanted);
+    cr_assert_eq(c->policy.shadow.n, 2);
+    snprintf(wanted, sizeof wanted, "%s/l.so", dir);
+    cr_expect_str_eq(c->policy.shadow.items[0].path, wanted);
+    cr_expect_eq(c->policy.shadow.items[0].settings.n, 0);
+    cr_expect_str_eq(c->policy.shadow.items[1].path, "/abs.so");
+    expect_entry(&c->policy.shadow.items[1].settings, "k", "3", "c.json line 2");
+    config_free(c);
+    cr_assert_eq(config_load(NULL, sets, 1, &c, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(c->policy.shadow.n, 2);
+    cr_expect_str_eq(c->policy.shadow.items[0].path, "a.so", "relative to the working directory");
+    cr_expect_str_eq(c->policy.shadow.items[1].path, "/b.so");
+    config_free(c);
+}
+
+Test(config, wrong_entries_are_refused)
+{
+    expect_refused("{\"policy\": {\"settings\": {\"a\": null}}}",
+                   "policy.settings.a: null where a string without zero bytes, a number, true or false", 1);
+    expect_refused("{\"policy\": {\"settings\": {\"a\": [1]}}}", "policy.settings.a: a list where", 1);
+    expect_refused("{\"policy\": {\"settings\": {\"a\": \"x\\u0000\"}}}", "policy.settings.a: a string where",
+                   1);
+    expect_refused("{\"policy\": {\"settings\": {\"\": 1}}}", "policy.settings.: an empty name where", 1);
+    expect_refused("{\"policy\": {\"settings\": {\"a\": 1,\n\"a\": 1}}}", "duplicate object key", 2);
+    expect_refused("{\"policy\": {\"settings\": 3}}", "policy.settings: 3 where an object of", 1);
+    expect_refused("{\"env\": {\"A\": {}}}", "env.A: an object where a string", 1);
+    expect_refused("{\"policy\": {\"shadow\": {}}}", "policy.shadow: an object where a list of objects", 1);
+    expect_refused("{\"policy\": {\"shadow\": [\"x.so\"]}}",
+                   "policy.shadow: item 1: a string where an object", 1);
+    expect_refused("{\"policy\": {\"shadow\": [{\"path\": \"a\"}, {}]}}",
+                   "policy.shadow: item 2: path: nothing where the path of a policy", 1);
+    expect_refused("{\"policy\": {\"shadow\": [{\"path\": \"a\", \"settings\": 1}]}}",
+                   "policy.shadow: item 1: settings: a number where an object", 1);
+    expect_refused("{\"policy\": {\"shadow\": [{\"path\": \"a\", \"setings\": {}}]}}",
+                   "policy.shadow: item 1: setings: unknown key", 1);
+    expect_refused("{\"policy\": {\"shadow\": [{\"path\": \"a\", \"settings\": {\"q\": []}}]}}",
+                   "policy.shadow: item 1: settings.q: a list where", 1);
+    expect_refused("{\"policy\": {\"shadow\": [{},{},{},{},{},{},{},{},{}]}}",
+                   "policy.shadow: a list of 9 where at most 8", 1);
+    expect_refused("{\"policy\": {\"fallback\": \"lru\"}}", "policy.fallback: \"lru\" where none, builtin",
+                   1);
+    expect_refused("{\"polcy\": {}}", "polcy: unknown key; did you mean policy?", 1);
+    expect_set_refused("policy.settings=3", "policy.settings: 3 where an object of");
+    expect_set_refused("policy.settings.=3", "policy.settings.: unknown key");
+    expect_set_refused("policy.shadow=[1]", "policy.shadow: item 1: a number where an object");
+}
+
+Test(config, entries_are_bounded)
+{
+    struct buf text = { 0 };
+    struct config *c;
+
+    for (int i = 0; i <= CONFIG_MAX_ENTRIES; i++)
+        buf_printf(&text, "%s\"k%d\":0", i ? "," : "{\"env\": {", i);
+    buf_puts(&text, "}}");
+    expect_refused(text.data, "env: more than 256 entries", 1);
+    buf_clear(&text);
+    buf_puts(&text, "env.");
+    for (int i = 0; i < 300; i++)
+        buf_putc(&text, 'n');
+    buf_puts(&text, "=1");
+    cr_expect_eq(config_load(NULL, (const char *const *)&text.data, 1, &c, err, sizeof err), CONFIG_BAD_SET);
+    buf_free(&text);
+}
+
+static char changed[256];
+
+static void note_changed(void *arg, const char *key)
+{
+    (void)arg;
+    strcat(strcat(changed, key), " ");
+}
+
+Test(config, what_needs_a_restart_is_kept_and_named_and_the_rest_is_new)
+{
+    const char *before[] = { "engine.slots=3", "server.listen=a:1", "log.level=warn", "model.name=x" };
+    const char *after[] = { "engine.slots=4", "server.listen=a:1", "log.level=debug", "policy.settings.a=1",
+                            "model.name=null" };
+    struct config *running, *next;
+
+    cr_assert_eq(config_load(NULL, before, 4, &running, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(config_load(NULL, after, 5, &next, err, sizeof err), 0, "%s", err);
+    cr_expect_eq(config_keep_fixed(next, running, note_changed, NULL), 0);
+    cr_expect_str_eq(changed, "model.name engine.slots ");
+    cr_expect_eq(next->engine.slots, 3);
+    cr_expect_str_eq(next->server.listen.items[0], "a:1");
+    cr_expect_str_eq(next->model.name, "x");
+    cr_expect_str_eq(next->log.level, "debug");
+    cr_expect_eq(next->policy.settings.n, 1);
+    config_free(running);
+    config_free(next);
+}
+
 Test(config, unreadable_files_say_why)
 {
     struct config *c;
@@ -388,6 +555,23 @@ Test(config, printing_names_every_key_once_and_where_its_value_came_from)
     config_free(c);
 }
 
+Test(config, printing_names_every_entry)
+{
+    const char *sets[] = { "policy.settings.a=1.5" };
+    char *text;
+    struct config *c;
+
+    write_file("{\"policy\": {\"settings\": {\n\"b\": true}, \"shadow\": [{\"path\": \"/l.so\"}]}}");
+    cr_assert_eq(config_load(path, sets, 1, &c, err, sizeof err), 0, "%s", err);
+    text = print_to_text(c);
+    cr_expect(has_line(text, "policy.settings.a = \"1.5\" ", "# --set"), "%s", text);
+    cr_expect(has_line(text, "policy.settings.b = \"true\" ", "c.json line 2"), "%s", text);
+    cr_expect(has_line(text, "policy.shadow = [{\"path\": \"/l.so\", \"settings\": {}}] ", "c.json line 2"),
+              "%s", text);
+    free(text);
+    config_free(c);
+}
+
 Test(config, named_files_are_tried)
 {
     struct config *c;
@@ -404,6 +588,9 @@ Test(config, named_files_are_tried)
     cr_assert_eq(load("{\"server\": {\"keys_file\": \"..\"}}", &c), 0);
     cr_expect_eq(config_check_files(c, err, sizeof err), -EINVAL);
     cr_expect(strstr(err, "is a directory") != NULL, "%s", err);
+    config_free(c);
+    cr_assert_eq(load("{\"trace\": {\"path\": \"to-be-written\"}}", &c), 0);
+    cr_expect_eq(config_check_files(c, err, sizeof err), 0);
     config_free(c);
 }
 
