@@ -292,9 +292,9 @@ bool step_run(struct sched *s)
     char err[256] = "", text[320];
     uint32_t chunk, n_rows;
     let_in(s);
-    uint64_t begin = clock_now_ns();
+    uint64_t begin = s->o.now_ns();
     int r = run(s, &n_rows, &chunk, err, sizeof err);
-    uint64_t took = clock_now_ns() - begin;
+    uint64_t took = s->o.now_ns() - begin;
     if (!n_rows)
         return false;
     s->now_ns = s->o.now_ns();

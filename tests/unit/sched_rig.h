@@ -35,35 +35,23 @@ static const struct sched_options rig_options = {
 
 static const struct ops *rig_real;
 static atomic_int rig_failures;            /* so many of the next windows fail */
-static atomic_uint_least64_t rig_ahead_ns; /* how far the scheduler's clock is ahead of the real one */
+static atomic_uint_least64_t rig_ahead_ns; /* how far a test put the scheduler's clock forward */
+static atomic_uint_least64_t rig_spent_ns; /* what windows took by that clock */
 static atomic_uint rig_starts;
 static atomic_uint_least64_t rig_n_computed; /* tokens that went through the engine */
 
-/* A gate that windows stand before, so that a test knows what has arrived when the next one is planned. */
+/* A gate that windows stand before when they are computed and nothing of them is noted yet, so that a test
+ * knows what has arrived when the next one is planned. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool shut;
     unsigned passed, standing;
 } rig_gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+static _Thread_local bool rig_computed; /* a window, and it has not stood before the gate */
 
-static inline uint64_t rig_now_ns(void)
+static void rig_stand(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec + atomic_load(&rig_ahead_ns);
-}
-
-static void rig_attention(struct ops_dev *d, const struct ops_attention *a)
-{
-    if (a->layer == 0)
-        atomic_fetch_add(&rig_n_computed, a->n_tokens);
-    rig_real->attention(d, a);
-}
-
-static int rig_sync(struct ops_dev *d, char *err, size_t errlen)
-{
-    int r = rig_real->sync(d, err, errlen);
     pthread_mutex_lock(&rig_gate.lock);
     rig_gate.standing++;
     pthread_cond_broadcast(&rig_gate.changed);
@@ -73,6 +61,33 @@ static int rig_sync(struct ops_dev *d, char *err, size_t errlen)
     rig_gate.standing--;
     pthread_cond_broadcast(&rig_gate.changed);
     pthread_mutex_unlock(&rig_gate.lock);
+}
+
+/* The scheduler's clock. It moves with the work alone, so that chunks are as long on a busy machine as on an
+ * idle one. The scheduler asks it first thing after a window: what passes at the gate counts after that. */
+static inline uint64_t rig_now_ns(void)
+{
+    uint64_t now = 1000000000u + atomic_load(&rig_spent_ns) + atomic_load(&rig_ahead_ns);
+    if (rig_computed) {
+        rig_computed = false;
+        rig_stand();
+    }
+    return now;
+}
+
+static void rig_attention(struct ops_dev *d, const struct ops_attention *a)
+{
+    if (a->layer == 0) {
+        atomic_fetch_add(&rig_n_computed, a->n_tokens);
+        atomic_fetch_add(&rig_spent_ns, 50000 + 20000 * (uint64_t)a->n_tokens);
+    }
+    rig_real->attention(d, a);
+}
+
+static int rig_sync(struct ops_dev *d, char *err, size_t errlen)
+{
+    int r = rig_real->sync(d, err, errlen);
+    rig_computed = true;
     if (r < 0 || atomic_load(&rig_failures) == 0)
         return r;
     atomic_fetch_sub(&rig_failures, 1);
@@ -285,6 +300,35 @@ static inline void run_job(struct rig *r, const struct sched_job *job)
 {
     cr_assert_eq(submit(r, job), 0);
     heard_wait(job->arg, HEARD_DONE);
+}
+
+/* Submits a job and lets windows through until it has said something and the next one stands. */
+static inline void rig_until_text(struct rig *r, const struct sched_job *job)
+{
+    struct heard *h = job->arg;
+    bool said = false;
+    rig_shut();
+    cr_assert_eq(submit(r, job), 0);
+    for (;;) {
+        rig_await_window();
+        pthread_mutex_lock(&h->lock);
+        said = h->texts > 0;
+        pthread_mutex_unlock(&h->lock);
+        cr_assert_not(h->done, "it ended without a word");
+        if (said)
+            return;
+        rig_pass(1);
+    }
+}
+
+/* Submits a job that has said something when this returns, and keeps its slot, silent, until it is resumed or
+ * cancelled. */
+static inline void rig_hold(struct rig *r, const struct sched_job *job)
+{
+    struct heard *h = job->arg;
+    rig_until_text(r, job);
+    sched_pause(r->s, h->job, true);
+    rig_open_gate();
 }
 
 static inline void expect_same(const struct heard *a, const struct heard *b, const char *what)

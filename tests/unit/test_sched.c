@@ -180,24 +180,30 @@ Test(sched, a_job_can_be_cancelled_while_it_waits_reads_and_decodes)
     heard_init(&after);
     int32_t *p = prompt_of(9, 400);
     struct sched_job job = job_of(p, 10, 0, &decoding);
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&decoding, HEARD_TEXT);
+    rig_until_text(&r, &job);
     job = job_of(p, 400, 0, &waiting);
     cr_assert_eq(submit(&r, &job), 0);
     sched_cancel(r.s, waiting.job);
+    rig_pass(1);
     heard_wait(&waiting, HEARD_DONE);
     cr_expect_eq(waiting.stop, SCHED_STOP_CANCELLED);
     cr_expect_eq(waiting.started, 0);
+    rig_await_window();
     cr_expect_eq(decoding.done, 0, "cancelling one never touches another");
     sched_cancel(r.s, decoding.job);
     sched_cancel(r.s, decoding.job);
+    rig_open_gate();
     heard_wait(&decoding, HEARD_DONE);
     cr_expect_eq(decoding.stop, SCHED_STOP_CANCELLED);
     job = job_of(p, 400, 0, &reading);
+    rig_shut();
     cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&reading, HEARD_STARTED);
+    rig_await_window();
+    cr_expect_eq(reading.started, 1);
     sched_cancel(r.s, reading.job);
+    rig_open_gate();
     heard_wait(&reading, HEARD_DONE);
+    cr_expect_eq(reading.progress, 1, "it ends within one window");
     cr_expect_eq(reading.stop, SCHED_STOP_CANCELLED);
     sched_cancel(r.s, 123456789);
     job = job_of(p, 10, 3, &after);
@@ -224,9 +230,7 @@ Test(sched, a_paused_job_is_silent_while_others_go_on_and_then_says_the_same)
     heard_init(&alone);
     int32_t *p = prompt_of(10, 50), *q = prompt_of(11, 50);
     struct sched_job job = job_of(p, 50, 400, &paused);
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&paused, HEARD_TEXT);
-    sched_pause(r.s, paused.job, true);
+    rig_hold(&r, &job);
     job = job_of(q, 50, 30, &other);
     run_job(&r, &job); /* with one row: it can only run while the first does not */
     pthread_mutex_lock(&paused.lock);
@@ -322,12 +326,9 @@ Test(sched, the_queue_is_bounded_and_one_client_holds_at_most_half)
     for (int i = 0; i < 8; i++)
         heard_init(&h[i]);
     struct sched_job job = job_of(p, 20, 0, &h[0]);
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&h[0], HEARD_STARTED);
-    sched_pause(r.s, h[0].job, true); /* but a paused job uses no row: the next one starts */
-    job = job_of(p, 20, 0, &h[1]);
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&h[1], HEARD_STARTED);
+    rig_hold(&r, &job);
+    job = job_of(p, 20, 0, &h[1]); /* a paused job uses no row: the next one starts */
+    rig_until_text(&r, &job);
     for (int i = 2; i < 4; i++) {
         job = job_of(p, 20, 1, &h[i]);
         job.client_key = 5;
@@ -346,6 +347,7 @@ Test(sched, the_queue_is_bounded_and_one_client_holds_at_most_half)
     cr_expect_eq(submit(&r, &job), -EAGAIN);
     sched_cancel(r.s, h[0].job);
     sched_cancel(r.s, h[1].job);
+    rig_open_gate();
     for (int i = 2; i < 7; i++)
         if (i != 4)
             heard_wait(&h[i], HEARD_DONE);
@@ -471,9 +473,9 @@ Test(sched, a_failed_window_fails_its_jobs_and_nothing_else)
     heard_init(&after);
     int32_t *p = prompt_of(17, 40);
     struct sched_job job = job_of(p, 40, 0, &failed);
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&failed, HEARD_TEXT);
+    rig_until_text(&r, &job);
     atomic_store(&rig_failures, 1);
+    rig_open_gate();
     heard_wait(&failed, HEARD_DONE);
     cr_expect_eq(failed.stop, SCHED_STOP_FAILED);
     cr_expect(strstr(failed.error, "as it was told to"), "\"%s\" names the cause", failed.error);

@@ -131,8 +131,8 @@ Test(sched_solo, drafts_change_the_speed_and_not_a_word)
         make_choosy(&job, kind);
         run_job(&r, &job);
         struct sched_job stream = job_of(q, 10, 400, &other);
-        cr_assert_eq(submit(&r, &stream), 0);
-        heard_wait(&other, HEARD_TEXT);
+        rig_until_text(&r, &stream);
+        rig_open_gate();
         job.arg = &beside;
         job.cache_prompt = false;
         job.id_slot = 5; /* never on main */
@@ -327,8 +327,7 @@ Test(sched_solo, a_prefix_is_taken_from_whatever_holds_it_busy_or_idle_to_the_to
     memcpy(q, p, 131 * sizeof *p); /* in the middle of a block */
     q[131] = p[131] == 5 ? 6 : 5;
     struct sched_job job = job_of(p, 200, 400, &first);
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&first, HEARD_TEXT);
+    rig_hold(&r, &job);
     struct sched_job job_b = job_of(q, 150, 30, &second);
     run_job(&r, &job_b);
     cr_expect_eq(first.done, 0, "the source is still running");
@@ -422,8 +421,7 @@ Test(sched_solo, a_slot_that_is_asked_for_is_had_when_idle_and_of_the_same_salt)
         heard_init(&h[i]);
     struct sched_job job = job_of(p, 40, 400, &h[0]);
     job.id_slot = 6;
-    cr_assert_eq(submit(&r, &job), 0);
-    heard_wait(&h[0], HEARD_TEXT);
+    rig_hold(&r, &job);
     cr_expect_eq(h[0].slot, 6);
     job = job_of(p, 40, 3, &h[1]);
     job.id_slot = 6;
