@@ -136,9 +136,17 @@ int claim_begin(struct sched *s, struct job *j, uint32_t at, uint32_t source, ui
         j->cached = n;
         s->count.prompt_tokens += j->n_prompt;
         s->count.cached_tokens += n;
-        job_started(j, s->now_ns);
     }
     return 0;
+}
+
+void claim_tell(struct sched *s, struct job *j, struct sched_placement e, const char *reason)
+{
+    events_add(s, e, j, reason);
+    if (j->was_started)
+        return;
+    status_publish(s, "reading a prompt");
+    job_started(j, s->now_ns);
 }
 
 static uint32_t source_of(const struct sched *s, const struct policy_host_place *p)
@@ -199,13 +207,13 @@ static bool place(struct sched *s, const struct candidate *c, bool respect_held)
     uint64_t begin = clock_now_ns();
     if (claim_begin(s, j, p.slot, source, n) < 0)
         return claim_no_memory(s, j);
-    events_add(s,
+    claim_tell(s, j,
                (struct sched_placement){ .kind = stays ? SCHED_CONTINUE : SCHED_PLACE,
                                          .slot = events_slot(s, p.slot),
                                          .source = n ? events_slot(s, source) : SCHED_NONE,
                                          .tokens = n,
                                          .took_us = (uint32_t)((clock_now_ns() - begin) / 1000) },
-               j, p.reason);
+               p.reason);
     return true;
 }
 

@@ -50,6 +50,9 @@ uint32_t queue_unread(const struct sched *s, const struct job *j);
 bool claim_next(struct sched *s, uint32_t most);
 /* Runs j at `at`, with the first n tokens of `source`. */
 int claim_begin(struct sched *s, struct job *j, uint32_t at, uint32_t source, uint32_t n);
+/* After that: where it runs, as a placement event and, the first time, to the job itself, who then finds the
+ * event and the status that belong to it. */
+void claim_tell(struct sched *s, struct job *j, struct sched_placement e, const char *reason);
 /* Tells of what is lost when `at` becomes the first n tokens of `source`. */
 void claim_note_overwrite(struct sched *s, const struct job *j, uint32_t at, uint32_t source, uint32_t n);
 /* Asks the policy for j's place; held slots are respected as long as that leaves one. POLICY_DECIDED or

@@ -78,10 +78,12 @@ void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char 
         s->count.failed++;
     else
         s->count.completed++;
-    if (ran)
+    if (ran) {
         room_ask_superseded(s);
+        room_ask_worth(s, true);
+    }
     /* It leaves before the last event: whoever hears DONE finds its place in the queue free, and the counts
-     * right. */
+     * and what the slots hold right. */
     admission_leave(&s->admission, j);
     status_publish(s, s->doing);
     job_done(j, stop, error, s->now_ns);

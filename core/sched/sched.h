@@ -105,7 +105,8 @@ void sched_cancel(struct sched *s, uint64_t job);
 /* [any thread] A paused job keeps its slot and generates nothing. */
 void sched_pause(struct sched *s, uint64_t job, bool paused);
 
-/* What the last step looked like: an immutable record, replaced after each step. */
+/* What the last step looked like: an immutable record, replaced with each step, and before a job is told that
+ * it has started or ended. */
 struct sched_slot_status {
     bool busy, superseded;
     uint64_t job; /* while busy */

@@ -88,7 +88,7 @@ bool solo_start(struct sched *s, struct job *j)
     uint64_t begin = clock_now_ns();
     if (claim_begin(s, j, at, source, n) < 0)
         return claim_no_memory(s, j);
-    events_add(s,
+    claim_tell(s, j,
                (struct sched_placement){ .kind = !n             ? SCHED_PLACE
                                                  : source != at ? SCHED_RESTORE
                                                  : continues    ? SCHED_CONTINUE
@@ -97,7 +97,7 @@ bool solo_start(struct sched *s, struct job *j)
                                          .source = n ? events_slot(s, source) : SCHED_NONE,
                                          .tokens = n,
                                          .took_us = micros_since(begin) },
-               j, "solo");
+               "solo");
     return true;
 }
 

@@ -568,3 +568,59 @@ Test(sched, a_random_crowd_ends_each_once_and_the_counts_add_up)
         free(p[i]);
     }
 }
+
+/* One who asks for the records the moment he is told something. */
+struct asker {
+    struct heard heard;
+    struct rig *rig;
+    struct sched_status *started, *done;
+    struct sched_placement placed;
+};
+
+static void ask_records(void *arg, const struct sched_event *ev)
+{
+    struct asker *a = arg;
+    struct sched_placement events[SCHED_PLACEMENTS];
+    if (ev->kind == SCHED_EV_STARTED) {
+        size_t n = sched_placements_get(a->rig->s, 0, events);
+        a->placed = n ? events[n - 1] : (struct sched_placement){ 0 };
+        a->started = sched_status_get(a->rig->s);
+    } else if (ev->kind == SCHED_EV_DONE) {
+        a->done = sched_status_get(a->rig->s);
+    }
+    heard_event(&a->heard, ev);
+}
+
+Test(sched, the_records_are_true_when_a_job_is_told)
+{
+    for (int32_t slot = -1; slot < 4; slot++) {
+        struct rig r = rig_open(&rig_options, 4096);
+        struct asker a = { .rig = &r };
+        uint32_t at = slot < 0 ? rig_options.slots : (uint32_t)slot;
+        heard_init(&a.heard);
+        int32_t *p = prompt_of(19, 90);
+        struct sched_job job = job_of(p, 90, 5, &a.heard);
+        char err[64];
+        job.id_slot = slot;
+        job.on_event = ask_records;
+        job.arg = &a;
+        cr_assert_eq(sched_submit(r.s, &job, &a.heard.job, err, sizeof err), 0);
+        heard_wait(&a.heard, HEARD_DONE);
+        cr_expect_eq(a.placed.job, a.heard.job);
+        cr_expect_eq(a.placed.slot, slot);
+        cr_expect_str_eq(sched_placement_name(a.placed.kind), "place");
+        cr_expect(a.started->running == 1 && a.started->waiting == 0 && a.started->prompt_tokens == 90);
+        cr_expect(a.started->slot[at].busy && a.started->slot[at].job == a.heard.job);
+        cr_expect(a.done->running == 0 && a.done->completed == 1 && a.done->generated_tokens == 5);
+        cr_expect_eq(a.done->kv_blocks_used, 2);
+        const struct sched_slot_status *h = &a.done->slot[at];
+        cr_expect(!h->busy && h->tokens == 94 && h->turns == 1 && h->last_use_ns > 0);
+        cr_expect_str_eq(h->stop_reason, "length");
+        cr_expect_str_eq(h->state, "expired", "slot %d is %s", slot, h->state);
+        rig_close(&r);
+        free(a.started);
+        free(a.done);
+        heard_clear(&a.heard);
+        free(p);
+    }
+}
