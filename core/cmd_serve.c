@@ -1,6 +1,7 @@
 /* Cmd serve: `berth serve`: config, model, engine, scheduler, api, http, and the way down again.
  * Arguments and wiring only; everything here runs on the main thread, which becomes the event thread.
  * Tests: tests/e2e/test_serve.py, test_drain.py */
+#include "cmd_serve.h"
 #include "api/api.h"
 #include "cmd.h"
 #include "cmd_args.h"
@@ -101,15 +102,8 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .slots = l->slots,
         .workers = (uint32_t)c->server.workers,
         .max_json_depth = (uint32_t)c->server.max_json_depth,
-        .keepalive_s = (uint32_t)c->server.keepalive_s,
-        .watchdog_s = (uint32_t)c->server.watchdog_s,
         .max_unsent_bytes = (uint32_t)c->server.max_unsent_bytes,
-        .sampling = { .temperature = (float)c->sampling.temperature,
-                      .top_k = (int32_t)c->sampling.top_k,
-                      .top_p = (float)c->sampling.top_p,
-                      .min_p = (float)c->sampling.min_p,
-                      .repeat_penalty = (float)c->sampling.repeat_penalty,
-                      .n_top_logprobs = -1 },
+        .live = serve_live(c),
     };
     return api_new(&o, &s->api, err, errlen);
 }
@@ -118,22 +112,7 @@ static int start_http(struct server *s, char *err, size_t errlen)
 {
     const struct config *c = s->config;
     int r;
-    struct http_options o = {
-        .listen = (const char *const *)c->server.listen.items,
-        .n_listen = c->server.listen.n,
-        .keys = s->keys,
-        .n_keys = s->n_keys,
-        .open = c->server.open,
-        .metrics_open = c->server.metrics_open,
-        .cors_origins = (const char *const *)c->server.cors_origins.items,
-        .n_cors_origins = c->server.cors_origins.n,
-        .max_header_bytes = (uint32_t)c->server.max_header_bytes,
-        .max_connections = (uint32_t)c->server.max_connections,
-        .header_timeout_s = (uint32_t)c->server.header_timeout_s,
-        .idle_timeout_s = (uint32_t)c->server.idle_timeout_s,
-        .max_body_bytes = (uint64_t)c->server.max_body_bytes,
-        .max_unsent_bytes = (uint32_t)c->server.max_unsent_bytes,
-    };
+    struct http_options o = serve_http_options(c, s->keys, s->n_keys);
     o.routes = api_routes(s->api, &o.n_routes);
     r = http_new(&o, &s->http, err, errlen);
     if (r < 0)

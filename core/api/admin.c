@@ -41,7 +41,7 @@ void api_on_ready(struct http_request *r, void *arg)
         return;
     }
     uint64_t now = clock_now_ns(), idle_ns = now > st->last_step_ns ? now - st->last_step_ns : 0;
-    bool stuck = st->running + st->waiting && idle_ns > a->o.watchdog_s * NS_PER_S;
+    bool stuck = st->running + st->waiting && idle_ns > a->o.live.watchdog_s * NS_PER_S;
     json_t *json = json_pack("{s:s, s:s, s:i, s:i, s:f}", "status",
                              a->draining ? "draining"
                              : stuck     ? "stuck"

@@ -120,6 +120,11 @@ void api_attach(struct api *a, struct http *h)
     http_every(h, TICK_MS, on_tick, a);
 }
 
+void api_set_live(struct api *a, const struct api_live *live)
+{
+    a->o.live = *live;
+}
+
 void api_drain(struct api *a)
 {
     a->draining = true;

@@ -10,6 +10,11 @@
 
 struct api;
 
+struct api_live { /* what can change while it runs */
+    uint32_t keepalive_s, watchdog_s;
+    struct sampler_params sampling; /* defaults */
+};
+
 struct api_options {
     const struct tokenizer *tokenizer; /* borrowed, as all below */
     const struct chat_template *chat;  /* never NULL */
@@ -18,14 +23,16 @@ struct api_options {
     const char *model_name, *model_path, *model_arch;
     uint64_t model_params, model_bytes;
     uint32_t context, context_train, n_embd, slots;
-    uint32_t workers, max_json_depth, keepalive_s, watchdog_s, max_unsent_bytes;
-    struct sampler_params sampling; /* defaults */
+    uint32_t workers, max_json_depth, max_unsent_bytes;
+    struct api_live live;
 };
 
 /* Starts the workers. The http server is made after it, from api_routes; api_attach tells it which one. */
 int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen);
 const struct http_route *api_routes(struct api *a, size_t *ret_n);
 void api_attach(struct api *a, struct http *h);
+/* For all that is asked from now on. Event thread. */
+void api_set_live(struct api *a, const struct api_live *live);
 /* From now on new requests get 503 with Retry-After, and /ready says draining. Event thread. */
 void api_drain(struct api *a);
 /* Requests in flight (workers and jobs). Event thread. */

@@ -405,7 +405,7 @@ void exchange_tick(struct exchange *ex, uint64_t now_ns)
             cancel_jobs(ex);
         return;
     }
-    uint64_t silence_ns = (uint64_t)ex->api->o.keepalive_s * NS_PER_S;
+    uint64_t silence_ns = (uint64_t)ex->api->o.live.keepalive_s * NS_PER_S;
     if (ex->seen_worker_done && !ex->answered && ex->request.stream &&
         now_ns >= ex->last_write_ns + silence_ns)
         keep_alive(ex);
@@ -426,6 +426,7 @@ static struct exchange *exchange_new(struct api *a, const struct endpoint *endpo
     ex->api = a;
     ex->endpoint = endpoint;
     ex->http = r;
+    ex->sampling = a->o.live.sampling;
     ex->client_key = http_client_key(r);
     ex->begin_ns = ex->last_write_ns = clock_now_ns();
     ex->next = a->exchanges;

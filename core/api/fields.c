@@ -365,7 +365,7 @@ static void read_field(struct exchange *ex, const struct field *f, json_t *body,
 
 static void defaults(struct exchange *ex)
 {
-    const struct sampler_params *d = &ex->api->o.sampling;
+    const struct sampler_params *d = &ex->sampling;
     ex->request = (struct api_request){
         .cache_prompt = true,
         .add_generation_prompt = true,

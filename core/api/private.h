@@ -89,7 +89,8 @@ struct exchange {
     struct exchange *next_work;   /* workers.lock */
     struct evbuffer *body;        /* the worker's */
     uint64_t client_key;
-    atomic_bool left; /* the client is gone, or nobody wants the answer: start nothing */
+    struct sampler_params sampling; /* the defaults when it came */
+    atomic_bool left;               /* the client is gone, or nobody wants the answer: start nothing */
 
     pthread_mutex_t lock;
     bool posted, post_failed, worker_done;

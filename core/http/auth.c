@@ -26,10 +26,10 @@ static const struct http_key *find_key(const struct http *h, const char *key)
     uint8_t digest[DIGEST_LEN];
 
     digest_sha256(key, strlen(key), digest);
-    for (size_t i = 0; i < h->n_keys; i++) {
-        bool equal = digest_equal(digest, h->keys[i].sha256);
+    for (size_t i = 0; i < h->rules->n_keys; i++) {
+        bool equal = digest_equal(digest, h->rules->keys[i].sha256);
 
-        found = equal ? &h->keys[i] : found;
+        found = equal ? &h->rules->keys[i] : found;
     }
     return found;
 }
@@ -40,7 +40,7 @@ enum auth_result auth_check(struct http_request *r, enum http_access access)
     const char *text;
     const struct http_key *key = NULL;
 
-    if (h->n_keys == 0) {
+    if (h->rules->n_keys == 0) {
         if (access == HTTP_ADMIN && !r->conn->is_unix && !r->conn->peer_loopback)
             return AUTH_NOT_LOCAL;
         return AUTH_OK;
@@ -50,7 +50,7 @@ enum auth_result auth_check(struct http_request *r, enum http_access access)
         key = find_key(h, text);
     if (key)
         memcpy(r->key_name, key->name, sizeof r->key_name);
-    if (access == HTTP_OPEN || (access == HTTP_WATCH && h->o.metrics_open))
+    if (access == HTTP_OPEN || (access == HTTP_WATCH && h->rules->metrics_open))
         return AUTH_OK;
     if (!key)
         return text ? AUTH_WRONG : AUTH_MISSING;
@@ -104,7 +104,7 @@ bool auth_host_ok(const struct http_request *r)
     char name[256];
     int port;
 
-    if (r->h->n_keys > 0 || r->h->wide || r->conn->is_unix || !host)
+    if (r->h->rules->n_keys > 0 || r->h->wide || r->conn->is_unix || !host)
         return true;
     split_host(host, name, sizeof name, &port);
     return loopback_name(name) && port >= 0; /* any port: a forwarded one (ssh -L) is another */
@@ -125,13 +125,14 @@ static bool same_host(const char *origin, const char *host)
 
 const char *auth_origin(const struct http_request *r, bool *ret_refuse)
 {
+    const struct http_rules *rules = r->h->rules;
     const char *origin = http_header(r, "Origin");
 
     *ret_refuse = false;
     if (!origin)
         return NULL;
-    for (size_t i = 0; i < r->h->n_origins; i++)
-        if (strcmp(r->h->origins[i], "*") == 0 || strcasecmp(r->h->origins[i], origin) == 0)
+    for (size_t i = 0; i < rules->n_origins; i++)
+        if (strcmp(rules->origins[i], "*") == 0 || strcasecmp(rules->origins[i], origin) == 0)
             return origin;
     *ret_refuse = !same_host(origin, http_header(r, "Host"));
     return NULL;

@@ -75,9 +75,15 @@ uint32_t http_open_requests(const struct http *h);
 /* Reads a key file: lines `name:sha256-hex[:admin]`, # for comments (keys.c). *ret_keys is freed with free().
  * -EINVAL with err naming file, line and what is wrong; -errno when it cannot be read. */
 int http_keys_load(const char *path, struct http_key **ret_keys, size_t *ret_n, char *err, size_t errlen);
-/* Exchanges the keys (reload). -EACCES, and nothing changed, when that would leave a server beyond loopback
- * without any. */
-int http_set_keys(struct http *h, const struct http_key *keys, size_t n_keys);
+/* Who may ask what: the part of the options that a running server can exchange. Made beforehand, on any
+ * thread, so that the exchange has nothing left to fail at but the rule below. */
+struct http_rules;
+/* Copies keys, metrics_open and cors_origins. -ENOMEM. */
+int http_rules_new(const struct http_options *o, struct http_rules **ret_rules);
+void http_rules_free(struct http_rules *rules); /* NULL is fine */
+/* *rules from now on, and in return those that were. -EACCES, and nothing changed, when that would leave a
+ * server beyond loopback without any key. */
+int http_rules_exchange(struct http *h, struct http_rules **rules);
 /* [any thread] Runs fn(arg) on the event thread, in order of posting. -ENOSPC when the (large) queue is full.
  */
 int http_post(struct http *h, void (*fn)(void *arg), void *arg);

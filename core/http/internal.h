@@ -9,6 +9,7 @@
 #pragma once
 #include "http/http.h"
 #include "http/post.h"
+#include "http/rules.h"
 #include "http/scan.h"
 
 #include <event2/event.h>
@@ -115,11 +116,8 @@ struct http_timer {
 struct http {
     struct event_base *base;
     struct evhttp *ev;
-    struct http_options o; /* its pointers to keys, origins and listen texts are not used after http_new */
-    struct http_key *keys;
-    size_t n_keys;
-    char **origins;
-    size_t n_origins;
+    struct http_options o; /* its keys, origins, metrics_open and listen texts are not used after http_new */
+    struct http_rules *rules;
     struct http_listener *listeners;
     size_t n_listeners;
     bool accepting, wide, listening; /* wide: bound beyond loopback */

@@ -196,7 +196,7 @@ static bool answer_before_route(struct http_request *r, const struct http_conn *
         http_reply_header(r, "Access-Control-Expose-Headers",
                           "X-Request-Id, X-Berth-Slot, X-Berth-Cached, Retry-After");
     }
-    if (r->h->n_origins) /* with another Origin, or none, the same answer has other headers */
+    if (r->h->rules->n_origins) /* with another Origin, or none, the same answer has other headers */
         http_reply_header(r, "Vary", "Origin");
     if (c->refuse_status)
         refuse(r, c->refuse_status, "the request is beyond this server's limits");

@@ -37,37 +37,6 @@ static void raise_fd_limit(uint32_t connections)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int copy_origins(struct http *h, const struct http_options *o)
-{
-    h->origins = calloc(o->n_cors_origins + 1, sizeof *h->origins);
-    if (!h->origins)
-        return -ENOMEM;
-    for (size_t i = 0; i < o->n_cors_origins; i++) {
-        h->origins[i] = strdup(o->cors_origins[i]);
-        if (!h->origins[i])
-            return -ENOMEM;
-        h->n_origins++;
-    }
-    return 0;
-}
-
-int http_set_keys(struct http *h, const struct http_key *keys, size_t n_keys)
-{
-    struct http_key *copy;
-
-    if (n_keys == 0 && h->wide && !h->o.open)
-        return -EACCES;
-    copy = calloc(n_keys + 1, sizeof *copy);
-    if (!copy)
-        return -ENOMEM;
-    if (n_keys)
-        memcpy(copy, keys, n_keys * sizeof *copy);
-    free(h->keys);
-    h->keys = copy;
-    h->n_keys = n_keys;
-    return 0;
-}
-
 static void on_tick(void *arg)
 {
     conns_tick(arg);
@@ -125,9 +94,7 @@ int http_new(const struct http_options *o, struct http **ret_http, char *err, si
     h->o = *o;
     h->watch_fd = h->posts.fd = -1;
     pthread_mutex_init(&h->posts.lock, NULL);
-    r = copy_origins(h, o);
-    if (r == 0)
-        r = http_set_keys(h, o->keys, o->n_keys);
+    r = http_rules_new(o, &h->rules);
     if (r < 0)
         snprintf(err, errlen, "out of memory");
     else
@@ -180,10 +147,7 @@ void http_free(struct http *h)
     }
     if (h->base)
         event_base_free(h->base);
-    for (size_t i = 0; i < h->n_origins; i++)
-        free(h->origins[i]);
-    free(h->origins);
-    free(h->keys);
+    http_rules_free(h->rules);
     free(h);
 }
 

@@ -97,6 +97,7 @@ struct sched {
     struct queue *inbox; /* jobs, and `wake` at most once */
     char wake;
     atomic_bool wake_queued, stopping;
+    atomic_uint max_pause_ms;
     struct admission admission;
 
     /* The scheduler thread's own. */

@@ -195,6 +195,7 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
     s->engine = e;
     s->tokenizer = t;
     s->o = *o;
+    atomic_init(&s->max_pause_ms, o->max_pause_ms);
     s->n_vocab = info.n_vocab;
     s->blocks = info.blocks;
     s->block_bytes = info.blocks ? info.kv_bytes / info.blocks : 0;
@@ -254,6 +255,11 @@ void sched_cancel(struct sched *s, uint64_t job)
 {
     if (admission_flag(&s->admission, job, ADMISSION_CANCEL))
         wake(s);
+}
+
+void sched_set_max_pause(struct sched *s, uint32_t ms)
+{
+    atomic_store(&s->max_pause_ms, ms);
 }
 
 void sched_pause(struct sched *s, uint64_t job, bool paused)

@@ -105,6 +105,9 @@ void sched_cancel(struct sched *s, uint64_t job);
 /* [any thread] A paused job keeps its slot and generates nothing. */
 void sched_pause(struct sched *s, uint64_t job, bool paused);
 
+/* [any thread] As the option of that name, at least 1; from the next chunk on. */
+void sched_set_max_pause(struct sched *s, uint32_t ms);
+
 /* What the last step looked like: an immutable record, replaced with each step, and before a job is told that
  * it has started or ended. */
 struct sched_slot_status {

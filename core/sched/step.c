@@ -41,7 +41,7 @@ static struct chunk chunk_new(const struct sched *s)
     if (streams) {
         /* More streams than rows take turns, and what lies between two turns of one counts together. */
         uint32_t turns = (streams + s->o.rows - 1) / s->o.rows;
-        uint32_t pause = s->o.max_pause_ms / turns;
+        uint32_t pause = atomic_load(&s->max_pause_ms) / turns;
         ms = pause < ms ? pause : ms;
     }
     return (struct chunk){ .tokens = s->o.chunk_tokens,

@@ -37,6 +37,7 @@ struct stream {
 struct server {
     struct http *h;
     const char *keys_file;
+    const struct http_options *options;
     struct stream *streams;
     pthread_mutex_t lock; /* of `streams`; a leaf */
     pthread_t producer;
@@ -323,15 +324,20 @@ static void on_close_listeners(void *arg)
 static void on_reload(void *arg)
 {
     struct server *s = arg;
+    struct http_options o = *s->options;
     struct http_key *keys = NULL;
-    size_t n = 0;
+    struct http_rules *rules = NULL;
     char err[256];
+    int r = http_keys_load(s->keys_file, &keys, &o.n_keys, err, sizeof err);
 
-    if (http_keys_load(s->keys_file, &keys, &n, err, sizeof err) == 0 && http_set_keys(s->h, keys, n) == 0)
-        printf("reloaded\n");
-    else
-        printf("kept\n");
+    o.keys = keys;
+    if (r == 0)
+        r = http_rules_new(&o, &rules);
+    if (r == 0)
+        r = http_rules_exchange(s->h, &rules);
+    printf(r == 0 ? "reloaded\n" : "kept\n");
     fflush(stdout);
+    http_rules_free(rules);
     free(keys);
 }
 
@@ -424,6 +430,7 @@ static int serve(struct settings *set, struct server *s)
     };
     int r = 0;
 
+    s->options = &set->o;
     set->o.routes = routes;
     set->o.n_routes = sizeof routes / sizeof routes[0];
     if (s->keys_file) {

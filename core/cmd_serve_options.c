@@ -1,0 +1,37 @@
+/* Cmd serve options: see cmd_serve.h. At start and at every reload the same. Tests: tests/e2e/test_serve.py,
+ * tests/e2e/test_reload.py */
+#include "cmd_serve.h"
+
+struct api_live serve_live(const struct config *c)
+{
+    return (struct api_live){
+        .keepalive_s = (uint32_t)c->server.keepalive_s,
+        .watchdog_s = (uint32_t)c->server.watchdog_s,
+        .sampling = { .temperature = (float)c->sampling.temperature,
+                      .top_k = (int32_t)c->sampling.top_k,
+                      .top_p = (float)c->sampling.top_p,
+                      .min_p = (float)c->sampling.min_p,
+                      .repeat_penalty = (float)c->sampling.repeat_penalty,
+                      .n_top_logprobs = -1 },
+    };
+}
+
+struct http_options serve_http_options(const struct config *c, const struct http_key *keys, size_t n_keys)
+{
+    return (struct http_options){
+        .listen = (const char *const *)c->server.listen.items,
+        .n_listen = c->server.listen.n,
+        .keys = keys,
+        .n_keys = n_keys,
+        .open = c->server.open,
+        .metrics_open = c->server.metrics_open,
+        .cors_origins = (const char *const *)c->server.cors_origins.items,
+        .n_cors_origins = c->server.cors_origins.n,
+        .max_header_bytes = (uint32_t)c->server.max_header_bytes,
+        .max_connections = (uint32_t)c->server.max_connections,
+        .header_timeout_s = (uint32_t)c->server.header_timeout_s,
+        .idle_timeout_s = (uint32_t)c->server.idle_timeout_s,
+        .max_body_bytes = (uint64_t)c->server.max_body_bytes,
+        .max_unsent_bytes = (uint32_t)c->server.max_unsent_bytes,
+    };
+}
