@@ -27,6 +27,7 @@ struct sampler {
     uint32_t *counts; /* n_vocab: of generated tokens, when presence or frequency counts */
     int32_t *touched; /* those counted at least once */
     uint32_t n_touched;
+    const uint64_t *mask; /* NULL: every token is allowed */
 };
 
 static bool valid(const struct sampler_params *p, uint32_t n_vocab)
@@ -145,12 +146,22 @@ static void penalize_counted(struct sampler *s)
     }
 }
 
+static bool is_allowed(const struct sampler *s, uint32_t id)
+{
+    return !s->mask || s->mask[id / 64] >> id % 64 & 1;
+}
+
+void sampler_allow(struct sampler *s, const uint64_t *mask)
+{
+    s->mask = mask;
+}
+
 /* The logits that the choice is made from: the given ones when nothing changes them. */
 static const float *edit(struct sampler *s, const float *logits)
 {
     bool repeat = s->p.repeat_penalty != 1 && s->n_accepted > 0;
     bool forbidden = ends_forbidden(s);
-    if (s->p.n_bias == 0 && !repeat && s->n_touched == 0 && !forbidden)
+    if (s->p.n_bias == 0 && !repeat && s->n_touched == 0 && !forbidden && !s->mask)
         return logits;
     memcpy(s->edited, logits, s->ranking.n * sizeof *logits);
     for (size_t i = 0; i < s->p.n_bias; i++)
@@ -160,6 +171,9 @@ static const float *edit(struct sampler *s, const float *logits)
     penalize_counted(s);
     for (uint32_t i = 0; forbidden && i < s->n_ends; i++)
         s->edited[s->ends[i]] = -INFINITY;
+    for (uint32_t i = 0; s->mask && i < s->ranking.n; i++)
+        if (!is_allowed(s, i))
+            s->edited[i] = -INFINITY;
     return s->edited;
 }
 
@@ -281,11 +295,14 @@ static int32_t sample(struct sampler *s, uint64_t position)
 /* When no logit says anything: the lowest id that is allowed. */
 static int32_t first_allowed(const struct sampler *s)
 {
-    uint32_t id = 0;
-    if (ends_forbidden(s))
-        while (id < s->n_ends && s->ends[id] == (int32_t)id)
-            id++;
-    return id < s->ranking.n ? (int32_t)id : 0;
+    uint32_t end = 0, n_ends = ends_forbidden(s) ? s->n_ends : 0;
+    for (uint32_t id = 0; id < s->ranking.n; id++) {
+        bool is_end = end < n_ends && s->ends[end] == (int32_t)id;
+        end += is_end;
+        if (!is_end && is_allowed(s, id))
+            return (int32_t)id;
+    }
+    return 0;
 }
 
 void sampler_choose(struct sampler *s, const float *logits, uint64_t position,

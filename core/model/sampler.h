@@ -44,7 +44,8 @@ struct sampler_choice {
 
 struct sampler;
 
-/* is_eog(arg, id) says which tokens end a generation. Order of steps: bias, penalties, eog mask, then greedy;
+/* is_eog(arg, id) says which tokens end a generation. Order of steps: bias, penalties, eog mask, the mask of
+ * sampler_allow, then greedy;
  * or top_k, top_p, min_p on the sorted candidates (by logit, ties by id) at temperature 1, then temperature,
  * then one Philox draw by (seed, position), which walks the candidates best first. A logit that is NaN counts
  * as minus infinity; when some are plus infinity, those share everything; when none is possible the lowest id
@@ -55,6 +56,10 @@ int sampler_new(const struct sampler_params *p, uint32_t n_vocab, bool (*is_eog)
 void sampler_free(struct sampler *s);
 /* Tells it a prompt token or a chosen token, in order (for the penalties). */
 void sampler_accept(struct sampler *s, int32_t token, bool generated);
+/* From now on only these tokens may be chosen, and the end among them alone: token i is bit i % 64 of word
+ * i / 64. NULL: all of them. Borrowed until the next call. It is applied after everything that changes logits
+ * and before a token is chosen; a mask that allows nothing has the lowest id chosen. */
+void sampler_allow(struct sampler *s, const uint64_t *mask);
 /* logits[n_vocab] are read only. position: absolute position of the token being chosen. */
 void sampler_choose(struct sampler *s, const float *logits, uint64_t position,
                     struct sampler_choice *ret_choice);

@@ -40,6 +40,9 @@ struct textout {
     struct waiting *tokens; /* tokens[first..n) */
     size_t first, n, n_placed, tokens_cap;
     struct stop_match match;
+
+    int32_t shown[TEXTOUT_SHOWN];
+    size_t n_shown;
 };
 
 static int read_stops(struct textout *o, const char *const *stops, const size_t *lens, size_t n)
@@ -89,6 +92,20 @@ void textout_free(struct textout *o)
     free(o->text);
     free(o->tokens);
     free(o);
+}
+
+void textout_show(struct textout *o, const int32_t *tokens, size_t n)
+{
+    for (size_t i = 0; i < n && o->n_shown < TEXTOUT_SHOWN; i++)
+        o->shown[o->n_shown++] = tokens[i];
+}
+
+static bool is_shown(const struct textout *o, int32_t token)
+{
+    for (size_t i = 0; i < o->n_shown; i++)
+        if (o->shown[i] == token)
+            return true;
+    return false;
 }
 
 /* Forgets what the last call handed out and makes room for what n more bytes can become. What is kept is
@@ -218,7 +235,7 @@ int textout_add(struct textout *o, int32_t token, const char **ret_text, size_t 
                 size_t *ret_stop)
 {
     size_t len;
-    const char *bytes = tokenizer_piece(o->tokenizer, token, false, &len);
+    const char *bytes = tokenizer_piece(o->tokenizer, token, is_shown(o, token), &len);
     if (o->match.found) {
         hand_out(o, o->handed, ret_text, ret_len, ret_tokens);
         *ret_stop = o->match.index;

@@ -11,6 +11,10 @@ struct textout;
 int textout_new(const struct tokenizer *t, const char *const *stops, const size_t *stop_lens, size_t n_stops,
                 struct textout **ret_out);
 void textout_free(struct textout *o);
+/* The text of these control tokens is to be seen; that of others is not. At most 8; before the first token.
+ */
+#define TEXTOUT_SHOWN 8
+void textout_show(struct textout *o, const int32_t *tokens, size_t n);
 
 /* Adds one token's bytes. *ret_text/len: text that became certain with it (it may be empty: held back while
  * it could be the start of a stop string or of a character), valid until the next call. *ret_tokens: how many

@@ -72,6 +72,7 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
     j->slot = SCHED_NONE;
     j->want_tokens = from->sampling.n_top_logprobs >= 0;
     j->on_event = from->on_event;
+    j->asks_tool = from->asks_tool;
     j->arg = from->arg;
     j->submit_ns = j->wait_ns = s->o.now_ns();
     j->cap_seq = j->n_seq + (j->max_new < 64 ? j->max_new : 64);
@@ -90,6 +91,7 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
     r = textout_new(s->tokenizer, from->stops, from->stop_lens, from->n_stops, &j->textout);
     if (r < 0)
         goto fail;
+    textout_show(j->textout, from->shown, from->n_shown);
     *ret_job = j;
     return 0;
 
@@ -201,7 +203,7 @@ static int make_room(struct job *j)
     return 0;
 }
 
-static void finish_text(struct job *j)
+void job_finish_text(struct job *j)
 {
     const char *text = NULL;
     size_t len = 0, n_tokens = 0;
@@ -227,8 +229,8 @@ enum sched_stop job_choose(const struct sched *s, struct job *j, const float *lo
     if (j->want_tokens)
         j->pending[j->n_pending++].choice = choice;
     const char *text = NULL;
-    size_t len = 0, n_tokens = 0, stop = 0;
-    int r = textout_add(j->textout, choice.token, &text, &len, &n_tokens, &stop);
+    size_t len = 0, n_tokens = 0;
+    int r = textout_add(j->textout, choice.token, &text, &len, &n_tokens, &j->stop_index);
     if (r < 0)
         goto out_of_memory;
     emit_text(j, text, len, n_tokens);
@@ -254,8 +256,9 @@ void job_done(struct job *j, enum sched_stop stop, const char *error, uint64_t n
 {
     if (!j->was_started)
         j->last_ns = now_ns;
-    if (stop != SCHED_STOP_STRING)
-        finish_text(j);
-    emit(j, (struct sched_event){
-                .kind = SCHED_EV_DONE, .stop = stop, .error = error, .timings = timings_of(j) });
+    emit(j, (struct sched_event){ .kind = SCHED_EV_DONE,
+                                  .stop = stop,
+                                  .stop_index = j->stop_index,
+                                  .error = error,
+                                  .timings = timings_of(j) });
 }

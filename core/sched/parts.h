@@ -14,6 +14,8 @@ void job_progress(struct job *j, uint32_t read, uint64_t now_ns);
 enum sched_stop job_choose(const struct sched *s, struct job *j, const float *logits, const char **ret_error);
 /* It waits again, for all it has: what it has to read is compared with the histories from now on. */
 void job_wait_again(const struct sched *s, struct job *j);
+/* What was held back, because it could have become a stop string, comes out: no more is chosen. */
+void job_finish_text(struct job *j);
 /* The last event. */
 void job_done(struct job *j, enum sched_stop stop, const char *error, uint64_t now_ns);
 

@@ -34,7 +34,9 @@ struct job {
     struct sampler_bias *bias;
     struct sampler *sampler;
     struct textout *textout;
+    size_t stop_index; /* of the stop string that ended it */
     void (*on_event)(void *arg, const struct sched_event *ev);
+    bool (*asks_tool)(void *arg);
     void *arg;
 
     bool running, was_started;

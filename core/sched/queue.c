@@ -35,8 +35,11 @@ void queue_remove(struct sched *s, struct job *j)
     s->blocked_until_ns = 0;
 }
 
-static enum slots_end end_of(enum sched_stop stop)
+static enum slots_end end_of(const struct job *j, enum sched_stop stop)
 {
+    bool ended = stop == SCHED_STOP_EOG || stop == SCHED_STOP_STRING;
+    if (ended && j->asks_tool && j->asks_tool(j->arg))
+        return SLOTS_END_TOOL_USE;
     switch (stop) {
     case SCHED_STOP_EOG:
         return SLOTS_END_STOP;
@@ -68,8 +71,10 @@ static void leave_slot(struct sched *s, struct job *j, enum slots_end how)
 void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char *error)
 {
     bool ran = j->running;
+    if (stop != SCHED_STOP_STRING)
+        job_finish_text(j);
     if (ran)
-        leave_slot(s, j, end_of(stop));
+        leave_slot(s, j, end_of(j, stop));
     else
         queue_remove(s, j);
     if (stop == SCHED_STOP_CANCELLED)

@@ -52,6 +52,7 @@ struct sched_event { /* valid during the call only */
         *tokens; /* when the job asked for logprobs: those whose text is now wholly out */
     size_t n_tokens;
     enum sched_stop stop;
+    size_t stop_index; /* of the stop string, with SCHED_STOP_STRING */
     const char *error;
     struct sched_timings timings;
 };
@@ -64,6 +65,8 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     const char *const *stops;
     const size_t *stop_lens;
     size_t n_stops;
+    const int32_t *shown; /* control tokens whose text is part of the answer's, at most 8 */
+    size_t n_shown;
     bool cache_prompt;   /* reuse a kept prefix (default true in requests) */
     int32_t id_slot;     /* -1: any; another one is honoured when that slot is idle */
     uint64_t client_key; /* for the per-client share of the queue; 0: nobody */
@@ -72,6 +75,9 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     uint32_t request_flags;
     uint64_t salt; /* jobs of different salts share nothing */
     void (*on_event)(void *arg, const struct sched_event *ev);
+    /* [scheduler thread] Whether the answer, whose text was all handed out, ends by asking for a tool:
+     * policies are told that the client is about to come back. NULL: it never does. */
+    bool (*asks_tool)(void *arg);
     void *arg;
 };
 

@@ -497,6 +497,48 @@ Test(sampler, without_logprobs_none_are_given)
     sampler_free(s);
 }
 
+Test(sampler, a_mask_leaves_only_what_it_allows)
+{
+    enum { MANY = 200 };
+    float logits[MANY];
+    struct dice d = { 9, 0 };
+    uint64_t mask[4] = { 0 };
+    struct sampler_choice c;
+    struct sampler_params p = plain();
+    int32_t best = -1;
+    for (int i = 0; i < MANY; i++) {
+        logits[i] = (float)(3 * gauss(&d));
+        if (i % 7 != 3)
+            continue;
+        mask[i / 64] |= UINT64_C(1) << i % 64;
+        if (best < 0 || logits[i] > logits[best])
+            best = i;
+    }
+    p.n_top_logprobs = 0;
+    struct sampler *s = must_make(&p, MANY);
+    sampler_choose(s, logits, 0, &c);
+    int32_t free_choice = c.token;
+    sampler_allow(s, mask);
+    sampler_choose(s, logits, 0, &c);
+    cr_expect(c.token == best && free_choice != best, "%d, the best allowed is %d", c.token, best);
+    sampler_allow(s, (const uint64_t[4]){ 0, 2 });
+    sampler_choose(s, logits, 0, &c);
+    cr_expect_eq(c.token, 65);
+    sampler_allow(s, NULL);
+    sampler_choose(s, logits, 0, &c);
+    cr_expect_eq(c.token, free_choice);
+    sampler_free(s);
+
+    p.temperature = 1;
+    s = must_make(&p, MANY);
+    sampler_allow(s, mask);
+    for (uint64_t position = 0; position < 500; position++) {
+        sampler_choose(s, logits, position, &c);
+        cr_assert_eq(c.token % 7, 3, "%d", c.token);
+    }
+    sampler_free(s);
+}
+
 /* --- time --- */
 
 static void measure(const char *name, const struct sampler_params *p, const float *logits, uint32_t n)

@@ -624,3 +624,55 @@ Test(sched, the_records_are_true_when_a_job_is_told)
         free(p);
     }
 }
+
+static size_t length_when_asked;
+
+static bool asks_tool(void *arg)
+{
+    struct heard *h = arg;
+    length_when_asked = h->text.len; /* both are told on the scheduler's thread */
+    return true;
+}
+
+Test(sched, an_answer_that_asks_for_a_tool_is_labelled_so)
+{
+    for (int cut = 0; cut < 2; cut++) {
+        struct rig r = rig_open(&rig_options, 4096);
+        struct heard whole, h;
+        int32_t *p = prompt_of(23, 40);
+        struct sampler_bias bias = { .token = tokenizer_eos(r.t), .bias = 100 };
+        heard_init(&whole);
+        heard_init(&h);
+        struct sched_job job = job_of(p, 40, cut ? 6 : 20, &whole);
+        job.sampling.bias = &bias;
+        job.sampling.n_bias = 1;
+        job.sampling.ignore_eos = false;
+        job.sampling.min_tokens = 6;
+        run_job(&r, &job);
+        /* A stop string that the end of the answer begins: it is held back until the end is known. */
+        char stop[512];
+        cr_assert(whole.text.len > 2 && whole.text.len < sizeof stop - 8);
+        size_t len = whole.text.len + 6;
+        memcpy(stop, whole.text.data, whole.text.len);
+        memcpy(stop + whole.text.len, " never", 6);
+        job.stops = (const char *const[]){ stop };
+        job.stop_lens = &len;
+        job.n_stops = 1;
+        job.arg = &h;
+        job.asks_tool = asks_tool;
+        job.id_slot = 1;
+        length_when_asked = 0;
+        run_job(&r, &job);
+        struct sched_status *st = sched_status_get(r.s);
+        cr_expect_eq(h.text.len, whole.text.len);
+        cr_expect_eq(h.stop, cut ? SCHED_STOP_LENGTH : SCHED_STOP_EOG);
+        cr_expect_eq(length_when_asked, cut ? 0 : h.text.len,
+                     "asked only where the model ends, all text being out");
+        cr_expect_str_eq(st->slot[1].stop_reason, cut ? "length" : "tool_use");
+        free(st);
+        rig_close(&r);
+        heard_clear(&whole);
+        heard_clear(&h);
+        free(p);
+    }
+}

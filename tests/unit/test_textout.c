@@ -351,6 +351,14 @@ Test(textout, control_tokens_say_nothing_and_are_out_at_once)
     cr_expect_eq(textout_add(o, CONTROL, &text, &len, &tokens, &stop), 0);
     cr_expect(len == 0 && tokens == 1);
     textout_free(o);
+
+    size_t want;
+    const char *own = tokenizer_piece(t, CONTROL, true, &want);
+    cr_assert_eq(textout_new(t, NULL, NULL, 0, &o), 0);
+    textout_show(o, (const int32_t[]){ CONTROL }, 1);
+    cr_expect_eq(textout_add(o, CONTROL, &text, &len, &tokens, &stop), 0);
+    cr_expect(want > 0 && len == want && memcmp(text, own, len) == 0 && tokens == 1, "one that is shown has");
+    textout_free(o);
     tokenizer_free(t);
 }
 

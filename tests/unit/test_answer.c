@@ -1,0 +1,380 @@
+/* The parsers of an answer: what becomes reasoning, text and calls; and that the pieces in which it comes
+ * make no difference. Each case is a line: what goes in, and what must come out, written by hand. */
+#include "model/answer.h"
+#include "util/rng.h"
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const tools[] = { "now", "read_file" };
+
+/* Events as one line: R(..) T(..) C(name)(arguments). or ! for one that breaks. */
+struct heard {
+    struct buf line;
+    char last;
+};
+
+static void hear(void *arg, enum answer_kind kind, const char *text, size_t len)
+{
+    static const char letters[] = "RTCA.!";
+    struct heard *h = arg;
+    char c = letters[kind];
+    if (kind < ANSWER_CALL_END)
+        cr_assert(len > 0, "an event of kind %d says nothing", kind);
+    bool goes_on = (c == h->last && (c == 'R' || c == 'T')) || (c == 'A' && h->last == 'A');
+    if (!goes_on && h->last && strchr("RTA", h->last))
+        buf_putc(&h->line, ')');
+    if (c == 'C')
+        buf_puts(&h->line, "C(");
+    else if (!goes_on && strchr("RT", c))
+        buf_printf(&h->line, "%c(", c);
+    else if (!goes_on && c == 'A')
+        buf_putc(&h->line, '(');
+    else if (strchr(".!", c))
+        buf_putc(&h->line, c);
+    if (c == '!')
+        buf_putc(&h->line, '(');
+    buf_append(&h->line, text, len);
+    if (strchr("C!", c))
+        buf_putc(&h->line, ')');
+    h->last = c;
+}
+
+struct setting {
+    enum toolcall_format format;
+    const char *gap;
+    bool marks, thinking;
+};
+
+static struct answer *parser(struct setting s)
+{
+    struct answer_options o = { .thinking = s.thinking,
+                                .calls = { .format = s.format, .gap = s.gap, .names = tools, .n_names = 2 } };
+    struct answer *a;
+    o.marks = s.marks ? reasoning_marks_find("x</think>y") : NULL;
+    cr_assert_eq(answer_new(&o, &a), 0);
+    return a;
+}
+
+/* Fed in pieces of random lengths up to `most` (0: whole). */
+static char *parse(struct setting s, const char *text, size_t len, size_t most, uint64_t seed,
+                   uint32_t *ret_calls)
+{
+    struct answer *a = parser(s);
+    struct heard h = { 0 };
+    for (size_t at = 0, n, k = 0; at < len; at += n) {
+        n = most ? 1 + (size_t)(rng_uniform(seed, k++) * (double)most) : len;
+        n = n < len - at ? n : len - at;
+        char *piece = malloc(n); /* of its own, so that a sanitizer sees what lies beyond it */
+        memcpy(piece, text + at, n);
+        cr_assert_eq(answer_feed(a, piece, n, hear, &h), 0);
+        free(piece);
+    }
+    cr_assert_eq(answer_finish(a, hear, &h), 0);
+    if (h.last && strchr("RTA", h.last))
+        buf_putc(&h.line, ')');
+    if (ret_calls)
+        *ret_calls = answer_calls(a);
+    answer_free(a);
+    buf_append(&h.line, "", 0);
+    return buf_steal(&h.line, NULL);
+}
+
+static void check_case(struct setting s, const char *in, const char *out)
+{
+    for (size_t most = 0; most < 6; most++) {
+        char *line = parse(s, in, strlen(in), most, most, NULL);
+        cr_expect_str_eq(line ? line : "", out, "in pieces of up to %zu: %s\n  gives  %s\n  wanted %s", most,
+                         in, line, out);
+        free(line);
+    }
+}
+
+static const struct setting none = { .format = TOOLCALL_NONE, .marks = true };
+static const struct setting opened = { .format = TOOLCALL_NONE, .marks = true, .thinking = true };
+static const struct setting hermes = { .format = TOOLCALL_HERMES, .gap = "\n", .marks = true };
+static const struct setting mistral = { .format = TOOLCALL_MISTRAL };
+static const struct setting llama3 = { .format = TOOLCALL_LLAMA3 };
+static const struct setting json = { .format = TOOLCALL_JSON };
+
+Test(answer, reasoning_stands_in_front)
+{
+    check_case(none, "", "");
+    check_case(none, "Hello", "T(Hello)");
+    check_case(none, "\n Hello \n", "T(\n Hello \n)");
+    check_case(none, "<think>\nWhy?\n</think>\n\nBecause.\n", "R(Why?)T(Because.\n)");
+    check_case(none, " <think>a  b\n</thin k> c</think>d", "R(a  b\n</thin k> c)T(d)");
+    check_case(none, "<think>\n\n</think>\n\nHi", "T(Hi)");
+    check_case(none, "<think>never ends \n", "R(never ends)");
+    check_case(none, "<think>cut </thi", "R(cut </thi)");
+    check_case(none, "Well <think>no</think>", "T(Well <think>no</think>)");
+    check_case(none, "<thin", "T(<thin)");
+    check_case(none, "<<think>x</think>", "T(<<think>x</think>)");
+    check_case(opened, "\nWhy?\n</think>\nSo.", "R(Why?)T(So.)");
+    check_case(opened, "</think>So.", "T(So.)");
+    check_case(opened, "a<</think>b", "R(a<)T(b)");
+    cr_expect(reasoning_is_open(reasoning_marks_find("</think>"), "x<think>\n", 9));
+    cr_expect_not(reasoning_is_open(reasoning_marks_find("</think>"), "<think>\n\n</think>\n", 18));
+    cr_expect_null(reasoning_marks_find("no marks at all"));
+}
+
+Test(answer, hermes_calls)
+{
+    check_case(hermes, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"tz\": \"UTC\"}}\n</tool_call>",
+               "C(now)({\"tz\": \"UTC\"}).");
+    check_case(hermes, "Let me look.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n",
+               "T(Let me look.)C(now)({}).");
+    check_case(hermes, "Look.\n\n<tool_call>{\"name\":\"now\"}</tool_call>", "T(Look.\n)C(now)({}).");
+    check_case(
+        hermes,
+        "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": [1, {\"b\": null}]}}</tool_call>\n<tool_call>"
+        "{\"arguments\": {\"p\": 1}, \"name\": \"other\"}</tool_call> Done.",
+        "C(now)({\"a\": [1, {\"b\": null}]}).C(other)({\"p\": 1}).T(Done.)");
+    check_case(
+        hermes,
+        "<think>x</think>\n<tool_call>{\"name\": \"now\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+        "R(x)C(now)({\"a\": 1}).");
+    check_case(hermes,
+               "<tool_call>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": "
+               "null}]</tool_call>",
+               "C(now)({}).C(now)({}).");
+    check_case(hermes, "<tool_call>{\"name\": \"now\", \"arguments\": {}}", "C(now)({}).");
+    check_case(hermes,
+               "<tool_call>{\"name\": \"now\", \"x\": [1e3, -0.5], \"parameters\": {\"q\":2}}</tool_call>",
+               "C(now)({\"q\":2}).");
+}
+
+Test(answer, strings_are_mended)
+{
+    check_case(hermes,
+               "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"x\ny\tz\", \"b\": \"it\\'s \\d "
+               "\\u00e9 \\ud83d\\ude42\"}}",
+               "C(now)({\"a\": \"x\\ny\\tz\", \"b\": \"it's \\\\d \\u00e9 \\ud83d\\ude42\"}).");
+    check_case(hermes,
+               "<tool_call>{\"name\": \"n\\u006fw\", \"arguments\": {\"</tool_call>\": "
+               "\"<tool_call>{\"}}</tool_call>x",
+               "C(now)({\"</tool_call>\": \"<tool_call>{\"}).T(x)");
+}
+
+Test(answer, what_is_no_call_is_text)
+{
+    static const char *const texts[] = {
+        "<tool_call>",
+        "<tool_call>\n",
+        "a <tool_call> b",
+        "<tool_call>{}</tool_call>",
+        "<tool_call>{\"name\": 3}</tool_call>",
+        "x\n<tool_call>{\"name\": \"\"}",
+        "<tool_call>[]</tool_call>",
+        "<tool_call>{\"name\": \"now\", \"arguments\": 5}</tool_call>",
+        "<tool_call>{\"name\": \"now\"",
+        "<tool_call>{\"name\": \"now\", \"arguments\": \"no json\"}</tool_call>",
+        "<tool_call>{'name': 'now'}</tool_call>",
+        "<tool_call>{\"name\": \"now\",}</tool_call>",
+        "<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>",
+        "< tool_call>",
+        "<tool_cal",
+        "a\n <tool_cal",
+        "<tool_call>{\"name\": \"now\", \"name\": \"now\"}</tool_call>",
+        "<tool_call>{\"arguments\": {\"a\": \"\\ud800\"}, \"name\": \"now\"}</tool_call>",
+        "<tool_call>{\"arguments\": {\"a\": 01}, \"name\": \"now\"}",
+        "<tool_call>{\"arguments\": {\"a\": 1.}}",
+        "<tool_call>{\"arguments\": {\"a\": trux}}",
+        "<tool_call>{\"arguments\": [}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "T(%s)", texts[i]);
+        check_case(hermes, texts[i], want);
+    }
+    check_case(hermes, "<tool_call><tool_call>{\"name\": \"now\"}</tool_call>", "T(<tool_call>)C(now)({}).");
+}
+
+Test(answer, a_call_that_was_announced_breaks)
+{
+    check_case(hermes, "a\n<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1,, 2}}</tool_call>",
+               "T(a)C(now)({\"a\": 1,)!(\n<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1,)T(, "
+               "2}}</tool_call>)" +
+                   0);
+}
+
+Test(answer, mistral_calls)
+{
+    check_case(mistral,
+               "[TOOL_CALLS][{\"name\": \"now\", \"arguments\": {\"a\": 1}}, {\"name\": \"read_file\", "
+               "\"arguments\": {}}]",
+               "C(now)({\"a\": 1}).C(read_file)({}).");
+    check_case(mistral, "Sure.[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}, \"id\": \"abcdefghi\"}]",
+               "T(Sure.)C(now)({}).");
+    check_case(mistral, "[TOOL_CALLS]now{\"name\": 3}[TOOL_CALLS]read_file[ARGS]{\"p\": \"x\"}",
+               "C(now)({\"name\": 3}).C(read_file)({\"p\": \"x\"}).");
+    check_case(mistral, "[TOOL_CALLS]now", "T([TOOL_CALLS]now)");
+    check_case(mistral, "[TOOL_CALLS]now[ARG]{}", "T([TOOL_CALLS]now[ARG]{})");
+    check_case(mistral, "[TOOL", "T([TOOL)");
+    check_case(mistral, "see [1] and [TOOL_CALL]", "T(see [1] and [TOOL_CALL])");
+}
+
+Test(answer, bare_json_calls)
+{
+    check_case(llama3, "{\"name\": \"now\", \"parameters\": {\"a\": 1}}", "C(now)({\"a\": 1}).");
+    check_case(llama3,
+               " {\"type\": \"function\", \"name\": \"now\", \"parameters\": {}}; {\"name\": \"now\", "
+               "\"parameters\": {}}",
+               "C(now)({}).C(now)({}).");
+    check_case(llama3, "I will.<|python_tag|>{\"name\": \"now\", \"parameters\": {}}",
+               "T(I will.)C(now)({}).");
+    check_case(llama3, "{\"name\": \"Ada\", \"parameters\": {}}",
+               "T({\"name\": \"Ada\", \"parameters\": {}})");
+    check_case(llama3, "{\"answer\": 42}", "T({\"answer\": 42})");
+    check_case(llama3, "Use {\"name\": \"now\"}", "T(Use {\"name\": \"now\"})");
+    check_case(llama3, "[{\"name\": \"now\"}]", "T([{\"name\": \"now\"}])");
+    check_case(
+        json,
+        "[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"read_file\", \"arguments\": {\"p\": 1}}]",
+        "C(now)({}).C(read_file)({\"p\": 1}).");
+    check_case(json, "[1, 2]", "T([1, 2])");
+    check_case(json, "\n{\"name\": \"now\"}\n", "C(now)({}).");
+}
+
+Test(answer, calls_are_counted)
+{
+    uint32_t calls;
+    const char *two = "<tool_call>{\"name\": \"now\"}</tool_call><tool_call>{\"name\": \"now\"}";
+    free(parse(hermes, two, strlen(two), 3, 1, &calls));
+    cr_expect_eq(calls, 2);
+    free(parse(hermes, two, strlen(two) - 1, 3, 1, &calls));
+    cr_expect_eq(calls, 1);
+}
+
+/* ---- properties, over texts made of the pieces that matter, in random order, with random damage ---- */
+
+static const char *const pieces[] = {
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "<|python_tag|>",
+    "\n",
+    " ",
+    "[",
+    "]",
+    "{",
+    "}",
+    "\"",
+    ",",
+    ":",
+    "\\",
+    "1",
+    "-",
+    "e",
+    ".",
+    "null",
+    "true",
+    "now",
+    "read_file",
+    "{\"name\": \"now\", ",
+    "\"arguments\": ",
+    "\"parameters\": ",
+    "{\"a\": \"b\"}",
+    "{\"name\": \"read_file\", \"arguments\": {\"p\": [1, 2]}}",
+    "hello",
+    "\xc3\xa9",
+    "\x01",
+    "\\u00e9",
+    "\\ud83d",
+    ";",
+    "<",
+    "</",
+    "<tool",
+};
+
+static size_t random_text(uint64_t seed, char *text, size_t size)
+{
+    size_t n = 0, count = 1 + (size_t)(rng_uniform(seed, 0) * 24);
+    for (size_t i = 1; i <= count; i++) {
+        const char *p = pieces[(size_t)(rng_uniform(seed, i) * (double)(sizeof pieces / sizeof *pieces))];
+        size_t len = strlen(p);
+        if (n + len >= size)
+            break;
+        memcpy(text + n, p, len);
+        n += len;
+    }
+    text[n] = '\0';
+    return n;
+}
+
+Test(answer, pieces_make_no_difference)
+{
+    static const struct setting *const all[] = { &none, &opened, &hermes, &mistral, &llama3, &json };
+    for (uint64_t seed = 0; seed < 30000; seed++) {
+        char text[1024];
+        size_t len = random_text(seed, text, sizeof text);
+        struct setting s = *all[seed % 6];
+        uint32_t calls_whole, calls_parts;
+        char *whole = parse(s, text, len, 0, seed, &calls_whole);
+        char *parts = parse(s, text, len, 1 + seed % 7, seed, &calls_parts);
+        cr_assert_str_eq(whole ? whole : "", parts ? parts : "", "seed %zu: %s\n whole %s\n parts %s",
+                         (size_t)seed, text, whole, parts);
+        cr_assert_eq(calls_whole, calls_parts);
+        free(whole);
+        free(parts);
+    }
+}
+
+/* All letters of an answer must be somewhere: in reasoning, text, or a call. Only white space, marks and the
+ * syntax of calls may be gone. And a call that ends has a name and arguments that any reader takes. */
+struct kept {
+    struct buf text, arguments;
+    size_t calls;
+};
+
+static void keep(void *arg, enum answer_kind kind, const char *text, size_t len)
+{
+    struct kept *k = arg;
+    if (kind == ANSWER_TEXT)
+        buf_append(&k->text, text, len);
+    if (kind == ANSWER_CALL)
+        buf_clear(&k->arguments);
+    if (kind == ANSWER_ARGUMENTS)
+        buf_append(&k->arguments, text, len);
+    if (kind == ANSWER_CALL_BROKEN)
+        buf_append(&k->text, text, len);
+    if (kind == ANSWER_CALL_END) {
+        json_t *v = json_loadb(k->arguments.data, k->arguments.len, JSON_ALLOW_NUL, NULL);
+        cr_assert(json_is_object(v), "arguments %.*s", (int)k->arguments.len, k->arguments.data);
+        json_decref(v);
+        k->calls++;
+    }
+}
+
+Test(answer, without_a_complete_call_the_text_is_the_answer)
+{
+    size_t without = 0, with = 0;
+    for (uint64_t seed = 0; seed < 30000; seed++) {
+        char text[1024];
+        size_t len = random_text(seed + 1000000, text, sizeof text);
+        struct setting s = (struct setting[]){ hermes, mistral, llama3, json }[seed % 4];
+        s.marks = false;
+        struct answer *a = parser(s);
+        struct kept k = { 0 };
+        cr_assert_eq(answer_feed(a, text, len, keep, &k), 0);
+        cr_assert_eq(answer_finish(a, keep, &k), 0);
+        if (!k.calls) {
+            without++;
+            buf_append(&k.text, "", 0);
+            cr_assert(k.text.len == len, "seed %zu: %s\n gives %s", (size_t)seed, text, k.text.data);
+            cr_assert_eq(memcmp(len ? k.text.data : "", text, len), 0, "seed %zu: %s\n gives %s",
+                         (size_t)seed, text, k.text.data);
+        }
+        with += k.calls > 0;
+        answer_free(a);
+        buf_free(&k.text);
+        buf_free(&k.arguments);
+    }
+    cr_expect_gt(without, 1000);
+    cr_expect_gt(with, 100);
+}
