@@ -13,7 +13,7 @@ struct policy_feed_options {
     const char *thread_name; /* at most 15 characters */
     /* [the feed's thread] */
     void (*take)(void *arg, const struct policy_decision *d);
-    /* [the feed's thread, or the one that stops it] Nothing will be taken any more: frees arg. */
+    /* [the feed's thread] Nothing will be taken any more: lets go of arg. */
     void (*end)(void *arg);
     void *arg;
 };

@@ -124,6 +124,7 @@ struct snapshot_sizes policy_host_sizes(const struct policy_host *h)
         .snapshot = head->size_snapshot,
         .history = head->size_history,
         .group = head->size_group,
+        .returns = head->size_returns,
     };
 }
 

@@ -8,6 +8,24 @@
 /* An append of this many tokens is compared token by token, not looked up. */
 #define FEW_TOKENS 256u
 
+/* Turns of a chat alternate, so an even number of turn tokens says that there is no system message, and the
+ * first answer begins at the second turn, otherwise at the third. (The head of the answer to come counts.) */
+static void find_opening(const struct slots *s, struct slots_prompt *p)
+{
+    uint32_t turns = 0, marks[2] = { 0 };
+    for (uint32_t i = 0; i < p->n && s->o.turn_token >= 0; i++) {
+        if (p->tokens[i] != s->o.turn_token)
+            continue;
+        if (turns == 1 || turns == 2)
+            marks[turns - 1] = i;
+        turns++;
+    }
+    p->has_answers = turns > 3;
+    p->opening = turns % 2 ? marks[1] : marks[0];
+    if (!p->opening)
+        p->opening = p->turn_tokens < p->n ? p->turn_tokens : slots_opening_default(p->n - 1);
+}
+
 int slots_prompt_new(const struct slots *s, const int32_t *tokens, uint32_t n, uint64_t salt,
                      struct slots_prompt **ret_prompt)
 {
@@ -27,6 +45,7 @@ int slots_prompt_new(const struct slots *s, const int32_t *tokens, uint32_t n, u
         return -ENOMEM;
     }
     p->turn_tokens = slots_turn_tokens(s, tokens, n);
+    find_opening(s, p);
     hasher_extend(&s->hasher, salt, tokens, n, 0, p->hashes);
     *ret_prompt = p;
     return 0;
@@ -114,6 +133,11 @@ bool slots_prompt_continues(const struct slots *s, struct slots_prompt *p, uint3
     const struct slots_history *h = &s->h[i];
     refresh(s, p, i);
     return h->reliable && h->turn_tokens && p->shared[i] >= h->turn_tokens;
+}
+
+bool slots_prompt_resumes(const struct slots *s, struct slots_prompt *p, uint32_t i)
+{
+    return slots_prompt_continues(s, p, i) && p->shared[i] >= p->opening;
 }
 
 uint32_t slots_prompt_verify(const struct slots *s, struct slots_prompt *p, uint32_t i)

@@ -13,6 +13,8 @@
 struct slots_prompt {
     const int32_t *tokens; /* borrowed */
     uint32_t n, turn_tokens;
+    uint32_t opening; /* tokens before its first answer: the beginning a conversation is known by */
+    bool has_answers; /* as its turn tokens tell: it is not the first turn of a conversation */
     uint64_t salt;
     /* Its own. */
     uint64_t (*hashes)[2];
@@ -36,5 +38,8 @@ const uint32_t *slots_prompt_shared(const struct slots *s, struct slots_prompt *
 uint32_t slots_prompt_longest(const struct slots *s, struct slots_prompt *p, uint32_t *ret_shared);
 /* Whether the prompt continues history i (policy.h's word) and it is reliable. */
 bool slots_prompt_continues(const struct slots *s, struct slots_prompt *p, uint32_t i);
+/* Whether it is the next turn of the conversation that history i holds: it continues it, and not only in
+ * what many conversations begin with. */
+bool slots_prompt_resumes(const struct slots *s, struct slots_prompt *p, uint32_t i);
 /* The same length as slots_prompt_shared's for history i, from the tokens themselves; remembered. */
 uint32_t slots_prompt_verify(const struct slots *s, struct slots_prompt *p, uint32_t i);

@@ -133,6 +133,7 @@ static void forget(struct slots *s, uint32_t i)
     struct slots_history *h = &s->h[i];
     h->n = h->turn_tokens = h->turn_at = 0;
     h->reliable = true;
+    h->cut = false;
     h->salt = 0;
     h->label = (struct slots_label){ 0 };
     for (uint32_t j = 0; j < s->n; j++)
@@ -192,6 +193,7 @@ static int take_prefix(struct slots *s, uint32_t to, uint32_t from, uint32_t n)
     t->n = n;
     t->salt = f->salt;
     t->reliable = f->reliable;
+    t->cut = f->cut && n == f->n;
     t->turn_at = f->turn_at < n ? f->turn_at : last_turn(s, t->tokens, n);
     t->turn_tokens = n == f->n ? f->turn_tokens : t->turn_at ? t->turn_at : n;
     for (uint32_t j = 0; j < s->n; j++) {
@@ -237,6 +239,7 @@ int slots_append(struct slots *s, uint32_t at, const int32_t *tokens, uint32_t n
     memcpy(h->tokens + old, tokens, n * sizeof *tokens);
     h->n += n;
     h->fed += n;
+    h->cut = false;
     for (uint32_t i = h->n; i > old && i > 1; i--) {
         if (h->tokens[i - 1] == s->o.turn_token) {
             h->turn_at = i - 1;
@@ -276,6 +279,7 @@ static struct slots_label label_for(const struct slots_request *r, const struct 
         .session_key = r->session_key,
         .parent_key = r->parent_key,
         .line_key = r->line_key,
+        .request_key = r->request_key,
     };
 }
 
@@ -302,8 +306,10 @@ int slots_begin(struct slots *s, uint32_t at, uint32_t source, uint32_t n, const
     } else if (source == at) {
         bool whole = n == h->n;
         shorten(s, at, n);
-        if (!whole)
+        if (!whole) {
             h->turn_tokens = h->turn_at ? h->turn_at : n;
+            h->cut = false;
+        }
     } else {
         int err = take_prefix(s, at, source, n);
         if (err < 0)
@@ -389,6 +395,7 @@ int slots_copy(struct slots *s, uint32_t from, uint32_t to, uint32_t n)
     else
         forget(s, to);
     t->turn_tokens = f->turn_tokens < n ? f->turn_tokens : n;
+    t->cut = n && (f->cut || n < f->n);
     return 0;
 }
 
@@ -445,6 +452,7 @@ int slots_cut(struct slots *s, uint32_t at, uint32_t n)
     if (!n)
         return slots_clear(s, at);
     struct slots_history *h = &s->h[at];
+    h->cut = h->cut || n < h->n;
     shorten(s, at, n);
     if (h->turn_tokens > n)
         h->turn_tokens = n;

@@ -39,6 +39,7 @@ struct slots_label {
     uint32_t prompt_tokens;
     uint32_t request_flags; /* POLICY_REQUEST_* */
     uint64_t client_key, session_key, parent_key, line_key;
+    uint64_t request_key; /* the request itself; 0: unknown */
 };
 
 struct slots_history { /* to be read */
@@ -46,6 +47,7 @@ struct slots_history { /* to be read */
     uint32_t n, turn_tokens;   /* turn_tokens: policy.h's word, the rule of a cut by the host included */
     bool busy, excluded, held; /* policy.h says what they mean */
     bool reliable;
+    bool cut;                 /* the host gave up its end, and nothing was added since */
     uint64_t salt;            /* histories of different salts share nothing */
     struct slots_label label; /* while busy: the running request's */
     /* The table's own. */
@@ -59,7 +61,7 @@ struct slots_history { /* to be read */
 };
 
 struct slots_request {
-    uint64_t client_key, session_key, parent_key, line_key, salt;
+    uint64_t client_key, session_key, parent_key, line_key, request_key, salt;
     uint32_t prompt_tokens, flags; /* POLICY_REQUEST_* */
     bool resumed;                  /* runs again after a requeue: not another turn */
 };

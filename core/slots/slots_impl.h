@@ -13,5 +13,11 @@ struct slots {
     struct hasher hasher;
 };
 
+/* The opening of n tokens without turns: a conversation is known by so many of its first ones. */
+static inline uint32_t slots_opening_default(uint32_t n)
+{
+    return n < 64 ? n : 64;
+}
+
 /* Length of the common prefix of two sequences of n tokens. */
 uint32_t tokens_common(const int32_t *a, const int32_t *b, uint32_t n);

@@ -8,9 +8,9 @@
 #define SIZE_LIMIT 4096u
 
 struct snapshot {
-    uint32_t history_size, group_size;
+    uint32_t history_size, group_size, returns_size;
     char *slots; /* [n_slots + 1] of history_size, main last */
-    char *groups;
+    char *groups, *returns;
     struct policy_snapshot *view; /* larger when the policy's is */
 };
 
@@ -23,7 +23,8 @@ static uint32_t larger(uint32_t ours, uint32_t theirs)
 int snapshot_new(const struct slots *s, const struct snapshot_sizes *sizes, struct snapshot **ret_snapshot)
 {
     struct snapshot_sizes want = sizes ? *sizes : (struct snapshot_sizes){ 0 };
-    if (want.snapshot > SIZE_LIMIT || want.history > SIZE_LIMIT || want.group > SIZE_LIMIT)
+    if (want.snapshot > SIZE_LIMIT || want.history > SIZE_LIMIT || want.group > SIZE_LIMIT ||
+        want.returns > SIZE_LIMIT)
         return -EINVAL;
     struct snapshot *b = calloc(1, sizeof *b);
     if (!b)
@@ -32,10 +33,12 @@ int snapshot_new(const struct slots *s, const struct snapshot_sizes *sizes, stru
     uint32_t n_groups = s->o.n_slots / s->o.group_slots;
     b->history_size = larger(sizeof(struct policy_history), want.history);
     b->group_size = larger(sizeof(struct policy_group), want.group);
+    b->returns_size = larger(sizeof(struct policy_returns), want.returns);
+    b->returns = calloc(POLICY_STOPS, b->returns_size);
     b->slots = calloc(s->n, b->history_size);
     b->groups = calloc(n_groups, b->group_size);
     b->view = calloc(1, view_size);
-    if (!b->slots || !b->groups || !b->view) {
+    if (!b->slots || !b->groups || !b->returns || !b->view) {
         snapshot_free(b);
         return -ENOMEM;
     }
@@ -48,6 +51,7 @@ int snapshot_new(const struct slots *s, const struct snapshot_sizes *sizes, stru
         .groups = (const struct policy_group *)b->groups,
         .n_groups = n_groups,
         .group_stride = b->group_size,
+        .returns_stride = b->returns_size,
     };
     *ret_snapshot = b;
     return 0;
@@ -59,6 +63,7 @@ void snapshot_free(struct snapshot *b)
         return;
     free(b->slots);
     free(b->groups);
+    free(b->returns);
     free(b->view);
     free(b);
 }
@@ -109,9 +114,10 @@ const struct policy_snapshot *snapshot_build(struct snapshot *b, struct slots *s
     v->now_ns = in->now_ns;
     v->shared = s->shared;
     v->shared_stride = s->n * (uint32_t)sizeof *s->shared;
-    v->returns = in->returns;
-    v->n_returns = in->returns ? in->n_returns : 0;
-    v->returns_stride = in->returns ? in->returns_stride : 0;
+    for (uint32_t i = 0; in->returns && i < POLICY_STOPS; i++)
+        *(struct policy_returns *)(b->returns + (size_t)i * b->returns_size) = in->returns[i];
+    v->returns = in->returns ? (const struct policy_returns *)b->returns : NULL;
+    v->n_returns = in->returns ? POLICY_STOPS : 0;
     v->prompt_tokens_per_s = in->rate ? prompt_rate_measured(in->rate) : 0;
     v->seed = in->seed;
     return v;

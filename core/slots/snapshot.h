@@ -13,7 +13,7 @@
 struct snapshot;
 
 struct snapshot_sizes { /* as a policy declares them; 0: ours */
-    uint32_t snapshot, history, group;
+    uint32_t snapshot, history, group, returns;
 };
 
 struct snapshot_input {
@@ -23,8 +23,7 @@ struct snapshot_input {
     const uint64_t *bytes;         /* [n_slots + 1]: memory each history holds alone; NULL: unknown */
     const struct prompt_rate *rate;
     uint64_t seed;
-    const struct policy_returns *returns; /* by stop reason; NULL: unknown */
-    uint32_t n_returns, returns_stride;
+    const struct policy_returns *returns; /* [POLICY_STOPS] by stop reason; NULL: unknown */
 };
 
 /* -EINVAL when a size is above 4,096; -ENOMEM. */

@@ -114,6 +114,7 @@ static void compare_history(const struct world *w, uint32_t i)
     cr_assert_eq(h->turn_tokens, slow_turns(m));
     cr_assert(h->busy == m->busy && h->excluded == m->excluded && h->held == m->held);
     cr_assert_eq(h->reliable, m->reliable);
+    cr_assert_eq(h->cut, m->cut && m->n);
     cr_assert_eq(memcmp(&h->label, &m->label, sizeof m->label), 0);
     for (uint32_t j = 0; j < ALL; j++)
         cr_assert_eq(slots_shared(w->s, i, j), slow_shared(m, &w->h[j]), "%u and %u", i, j);
@@ -193,9 +194,11 @@ static void compare_snapshot(struct world *w)
 static void op_begin(struct world *w)
 {
     uint32_t at = below(w, ALL), from = below(w, ALL + 1), n = below(w, MAX_LEN);
-    struct slots_request r = {
-        .session_key = 1 + below(w, 5), .prompt_tokens = n, .resumed = !below(w, 4), .salt = !below(w, 10)
-    };
+    struct slots_request r = { .session_key = 1 + below(w, 5),
+                               .request_key = below(w, 9),
+                               .prompt_tokens = n,
+                               .resumed = !below(w, 4),
+                               .salt = !below(w, 10) };
     const struct slow *f = from < ALL ? &w->h[from] : NULL;
     if (f && below(w, 2))
         n = f->n;
@@ -231,7 +234,8 @@ static void op_begin(struct world *w)
     h->label = (struct slots_label){ .last_use_ns = before.last_use_ns,
                                      .turns = turns + !(r.resumed && turns),
                                      .prompt_tokens = r.prompt_tokens,
-                                     .session_key = r.session_key };
+                                     .session_key = r.session_key,
+                                     .request_key = r.request_key };
     h->fed = 0;
     h->busy = true;
     h->excluded = h->held = false;
