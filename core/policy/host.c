@@ -12,22 +12,31 @@
 
 #define BREACH (-1)
 #define SIZE_LIMIT 4096u
+#define QUARANTINE_BREACHES 3u
+#define QUARANTINE_NS (60 * UINT64_C(1000000000))
 
-/* A policy ready to be asked: what one load makes and the next replaces. */
+/* A policy ready to be asked. */
 struct bound {
-    struct slot_policy entry; /* functions it lacks are NULL */
+    const struct slot_policy *entry; /* functions it lacks are NULL */
     const void *self;
     bool builtin;
 };
 
 struct policy_host {
-    struct bound loaded, builtin;
+    struct policy_seat *seat, *own_seat; /* own_seat: made here, of the built-in */
+    uint64_t (*now_ns)(void);
     void (*on_breach)(void *arg, const struct policy_breach *breach);
     void *arg;
     uint32_t n_slots;
-    struct policy_host_counts counts;
+    struct policy_loaded *pinned;
+    struct bound loaded, builtin; /* loaded: what is pinned */
+    struct snapshot_sizes snapshot_sizes;
+    uint64_t breach_ns[QUARANTINE_BREACHES]; /* of this generation's last breaches, by n_breaches */
+    uint32_t n_breaches;
+    struct policy_host_status status;
+    struct policy_marker marker;
     char what[160]; /* the breach being told */
-    /* Laid out at the larger of our size and the policy's. */
+    /* Laid out at the larger of our size and the policy's, in memory that is enough for any. */
     uint32_t size_request, size_place, size_park, size_state, size_worth, size_set;
     struct policy_request *request;
     struct policy_place *place;
@@ -41,33 +50,26 @@ struct policy_host {
     uint64_t *words;
 };
 
+const uint64_t policy_time_edges_ns[POLICY_TIME_BINS - 1] = {
+    1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 1000000, 5000000, 20000000, 100000000, 1000000000,
+};
+
 static uint32_t larger(size_t ours, uint32_t theirs)
 {
     uint32_t n = theirs > ours ? theirs : (uint32_t)ours;
     return (n + 7) & ~7u; /* every element aligned */
 }
 
-static int lay_out(struct policy_host *h)
+/* Memory for any policy there can be, so that a swap cannot fail for want of it: what is not touched costs
+ * nothing. */
+static int allocate(struct policy_host *h)
 {
-    const struct policy_head *head = &h->loaded.entry.head;
-    const uint32_t sizes[] = { head->size_snapshot, head->size_history, head->size_group,
-                               head->size_request,  head->size_place,   head->size_park,
-                               head->size_state,    head->size_worth,   head->size_set };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i] > SIZE_LIMIT)
-            return -EINVAL;
-    h->size_request = larger(sizeof *h->request, head->size_request);
-    h->size_place = larger(sizeof *h->place, head->size_place);
-    h->size_park = larger(sizeof *h->park, head->size_park);
-    h->size_state = larger(sizeof *h->state, head->size_state);
-    h->size_worth = larger(sizeof *h->worths, head->size_worth);
-    h->size_set = larger(sizeof *h->set, head->size_set);
-    h->request = calloc(1, h->size_request);
-    h->place = calloc(1, h->size_place);
-    h->park = calloc(1, h->size_park);
-    h->state = calloc(1, h->size_state);
-    h->set = calloc(1, h->size_set);
-    h->worth = calloc((size_t)h->n_slots + 1, h->size_worth);
+    h->request = calloc(1, SIZE_LIMIT);
+    h->place = calloc(1, SIZE_LIMIT);
+    h->park = calloc(1, SIZE_LIMIT);
+    h->state = calloc(1, SIZE_LIMIT);
+    h->set = calloc(1, SIZE_LIMIT);
+    h->worth = calloc((size_t)h->n_slots + 1, SIZE_LIMIT);
     h->candidates = calloc(h->n_slots, sizeof *h->candidates);
     h->worths = calloc((size_t)h->n_slots + 1, sizeof *h->worths);
     h->words = calloc((size_t)h->n_slots / 64 + 1, sizeof *h->words);
@@ -78,25 +80,28 @@ static int lay_out(struct policy_host *h)
 
 int policy_host_new(const struct policy_host_options *o, uint32_t n_slots, struct policy_host **ret_host)
 {
-    const struct slot_policy *entry = o->entry ? o->entry : &policy_builtin;
-    size_t size = entry->head.size < sizeof *entry ? entry->head.size : sizeof *entry;
-    if (size < sizeof entry->head || !n_slots || n_slots > SLOTS_MAX)
+    if (!n_slots || n_slots > SLOTS_MAX)
         return -EINVAL;
     struct policy_host *h = calloc(1, sizeof *h);
     if (!h)
         return -ENOMEM;
-    memcpy(&h->loaded.entry, entry, size);
-    h->loaded.self = o->self;
-    h->loaded.builtin = entry == &policy_builtin;
-    h->builtin = (struct bound){ .entry = policy_builtin, .self = &policy_builtin, .builtin = true };
+    h->builtin = (struct bound){ .entry = &policy_builtin, .self = &policy_builtin, .builtin = true };
+    h->seat = o->seat;
+    h->now_ns = o->now_ns;
     h->on_breach = o->on_breach;
     h->arg = o->arg;
     h->n_slots = n_slots;
-    int r = lay_out(h);
+    int r = allocate(h);
+    if (r == 0 && !h->seat) {
+        r = policy_seat_new(policy_loaded_builtin(), &h->own_seat);
+        h->seat = h->own_seat;
+    }
     if (r < 0) {
         policy_host_free(h);
         return r;
     }
+    policy_host_pin(h);
+    policy_host_unpin(h);
     *ret_host = h;
     return 0;
 }
@@ -105,6 +110,7 @@ void policy_host_free(struct policy_host *h)
 {
     if (!h)
         return;
+    policy_seat_free(h->own_seat);
     free(h->request);
     free(h->place);
     free(h->park);
@@ -117,10 +123,18 @@ void policy_host_free(struct policy_host *h)
     free(h);
 }
 
-struct snapshot_sizes policy_host_sizes(const struct policy_host *h)
+/* ---- which policy ---- */
+
+static void lay_out(struct policy_host *h, const struct policy_head *head)
 {
-    const struct policy_head *head = &h->loaded.entry.head;
-    return (struct snapshot_sizes){
+    h->size_request = larger(sizeof *h->request, head->size_request);
+    h->size_place = larger(sizeof *h->place, head->size_place);
+    h->size_park = larger(sizeof *h->park, head->size_park);
+    h->size_state = larger(sizeof *h->state, head->size_state);
+    h->size_worth = larger(sizeof *h->worths, head->size_worth);
+    h->size_set = larger(sizeof *h->set, head->size_set);
+    memset(h->request, 0, h->size_request);
+    h->snapshot_sizes = (struct snapshot_sizes){
         .snapshot = head->size_snapshot,
         .history = head->size_history,
         .group = head->size_group,
@@ -128,14 +142,94 @@ struct snapshot_sizes policy_host_sizes(const struct policy_host *h)
     };
 }
 
-const char *policy_host_name(const struct policy_host *h)
+bool policy_host_pin(struct policy_host *h)
 {
-    return h->loaded.entry.name;
+    uint64_t generation;
+    h->pinned = policy_seat_take(h->seat, &generation);
+    if (generation == h->status.generation)
+        return false;
+    h->loaded = (struct bound){
+        .entry = policy_loaded_entry(h->pinned),
+        .self = policy_loaded_self(h->pinned),
+        .builtin = h->pinned == policy_loaded_builtin(),
+    };
+    lay_out(h, &h->loaded.entry->head);
+    h->n_breaches = 0;
+    h->status.generation = generation;
+    h->status.quarantined = false;
+    snprintf(h->status.name, sizeof h->status.name, "%s", policy_loaded_name(h->pinned));
+    snprintf(h->status.version, sizeof h->status.version, "%s", policy_loaded_version(h->pinned));
+    snprintf(h->status.digest, sizeof h->status.digest, "%s", policy_loaded_digest(h->pinned));
+    return true;
 }
 
-struct policy_host_counts policy_host_counts(const struct policy_host *h)
+void policy_host_unpin(struct policy_host *h)
 {
-    return h->counts;
+    policy_loaded_unref(h->pinned);
+    h->pinned = NULL;
+}
+
+struct snapshot_sizes policy_host_sizes(const struct policy_host *h)
+{
+    return h->snapshot_sizes;
+}
+
+const char *policy_host_name(const struct policy_host *h)
+{
+    return h->status.name;
+}
+
+uint64_t policy_host_generation(const struct policy_host *h)
+{
+    return h->status.generation;
+}
+
+void policy_host_status(const struct policy_host *h, struct policy_host_status *ret_status)
+{
+    *ret_status = h->status;
+}
+
+const struct policy_marker *policy_host_marker(const struct policy_host *h)
+{
+    return &h->marker;
+}
+
+/* ---- around each call ---- */
+
+static uint64_t now(const struct policy_host *h)
+{
+    return h->now_ns ? h->now_ns() : 0;
+}
+
+/* Whether the loaded policy is asked at all; counts the question. */
+static bool is_asked(struct policy_host *h, enum policy_call call, bool has_function)
+{
+    h->status.call[call].calls++;
+    return has_function && !h->status.quarantined;
+}
+
+static uint64_t enter(struct policy_host *h, const struct bound *p, enum policy_call call)
+{
+    uint64_t begin = now(h);
+    policy_marker_enter(&h->marker, p->entry->name, policy_call_name(call), begin);
+    return begin;
+}
+
+static void leave(struct policy_host *h, const struct bound *p, enum policy_call call, uint64_t begin)
+{
+    policy_marker_leave(&h->marker);
+    if (p != &h->loaded) {
+        h->status.call[call].by_builtin++;
+        return;
+    }
+    struct policy_call_counts *c = &h->status.call[call];
+    uint64_t took = now(h) - begin;
+    uint32_t bin = 0;
+    while (bin < POLICY_TIME_BINS - 1 && took > policy_time_edges_ns[bin])
+        bin++;
+    c->times[bin]++;
+    c->time_ns += took;
+    c->slow += took > POLICY_CALL_BUDGET_NS;
 }
 
 /* ---- breaches ---- */
@@ -149,12 +243,32 @@ __attribute__((format(printf, 2, 3))) static int breach(struct policy_host *h, c
     return BREACH;
 }
 
-static void tell(struct policy_host *h, enum policy_call call, const struct policy_snapshot *s,
-                 const struct policy_request *r)
+/* Notes a breach; true when it is the third within a minute. */
+static bool is_too_many(struct policy_host *h)
 {
-    h->counts.breaches[call]++;
+    uint64_t at = now(h), *oldest = &h->breach_ns[h->n_breaches % QUARANTINE_BREACHES];
+    *oldest = at;
+    h->n_breaches++;
+    if (h->n_breaches < QUARANTINE_BREACHES || h->loaded.builtin)
+        return false;
+    return at - h->breach_ns[h->n_breaches % QUARANTINE_BREACHES] < QUARANTINE_NS;
+}
+
+static void tell(struct policy_host *h, enum policy_call call, const struct policy_snapshot *s,
+                 const struct policy_request *r, uint32_t placing)
+{
+    h->status.call[call].breaches++;
+    if (is_too_many(h)) {
+        h->status.quarantined = true;
+        h->status.quarantines++;
+    }
     if (h->on_breach)
-        h->on_breach(h->arg, &(struct policy_breach){ call, h->what, s, r });
+        h->on_breach(h->arg, &(struct policy_breach){ .call = call,
+                                                      .what = h->what,
+                                                      .snapshot = s,
+                                                      .request = r,
+                                                      .placing = placing,
+                                                      .quarantined = h->status.quarantined });
 }
 
 /* A result that is neither of those a question may have. */
@@ -167,15 +281,15 @@ static int bad_result(struct policy_host *h, const char *call, int result)
 
 static int check_reason(struct policy_host *h, const struct bound *p, const char *call, uint32_t reason)
 {
-    if (reason >= p->entry.n_reasons)
-        return breach(h, "%s: reason %u of %u", call, reason, p->entry.n_reasons);
+    if (reason >= p->entry->n_reasons)
+        return breach(h, "%s: reason %u of %u", call, reason, p->entry->n_reasons);
     return 0;
 }
 
-static const char *reason_name(const struct bound *p, uint32_t reason)
+static const struct policy_reason *reason_of(const struct bound *p, uint32_t reason)
 {
-    const void *row = policy_element(p->entry.reasons, reason, p->entry.head.size_reason);
-    return ((const struct policy_reason *)row)->name;
+    return (const struct policy_reason *)policy_element(p->entry->reasons, reason,
+                                                        p->entry->head.size_reason);
 }
 
 static bool any_free(const struct policy_snapshot *s)
@@ -262,16 +376,22 @@ static int ask_place(struct policy_host *h, const struct bound *p, const struct 
     h->place->slot = POLICY_NO_SLOT;
     h->place->n_candidates = h->n_slots;
     h->place->candidate_loss = h->candidates;
-    int result = check_place(h, p, s, p->entry.place(p->self, s, laid_out(h, r), h->place));
+    const struct policy_request *laid = laid_out(h, r);
+    uint64_t begin = enter(h, p, POLICY_CALL_PLACE);
+    int result = p->entry->place(p->self, s, laid, h->place);
+    leave(h, p, POLICY_CALL_PLACE, begin);
+    result = check_place(h, p, s, result);
     if (result < 0)
         return result;
+    const struct policy_reason *reason = reason_of(p, h->place->reason);
     *ret = (struct policy_host_place){
         .slot = result == POLICY_DECIDED ? h->place->slot : POLICY_NO_SLOT,
         .source_kind = h->place->source_kind,
         .source = h->place->source,
         .loss = h->place->loss,
         .tokens_lost = h->place->tokens_lost,
-        .reason = reason_name(p, h->place->reason),
+        .reason = reason->name,
+        .sentence = reason->sentence,
         .candidate_loss = h->candidates,
         .by_builtin = p->builtin && !h->loaded.builtin,
     };
@@ -282,18 +402,17 @@ int policy_host_place(struct policy_host *h, const struct policy_snapshot *s, co
                       struct policy_host_place *ret_answer)
 {
     int result = BREACH;
-    h->counts.calls[POLICY_CALL_PLACE]++;
-    if (h->loaded.entry.place) {
+    if (is_asked(h, POLICY_CALL_PLACE, h->loaded.entry->place)) {
         result = ask_place(h, &h->loaded, s, r, ret_answer);
         if (result < 0)
-            tell(h, POLICY_CALL_PLACE, s, r);
+            tell(h, POLICY_CALL_PLACE, s, r, POLICY_NO_SLOT);
     }
     if (result < 0)
         result = ask_place(h, &h->builtin, s, r, ret_answer);
     if (result < 0) { /* cannot be: then the request waits */
-        *ret_answer = (struct policy_host_place){ .slot = POLICY_NO_SLOT,
-                                                  .reason = "none",
-                                                  .candidate_loss = h->candidates };
+        *ret_answer = (struct policy_host_place){
+            .slot = POLICY_NO_SLOT, .reason = "none", .sentence = "", .candidate_loss = h->candidates
+        };
         return POLICY_NONE;
     }
     return result;
@@ -307,7 +426,10 @@ static int ask_park(struct policy_host *h, const struct bound *p, const struct p
     memset(h->park, 0, h->size_park);
     h->park->size = h->size_park;
     h->park->slot = POLICY_NO_SLOT;
-    int result = p->entry.park_destination(p->self, s, laid_out(h, r), h->park);
+    const struct policy_request *laid = laid_out(h, r);
+    uint64_t begin = enter(h, p, POLICY_CALL_PARK);
+    int result = p->entry->park_destination(p->self, s, laid, h->park);
+    leave(h, p, POLICY_CALL_PARK, begin);
     if (result != POLICY_DECIDED && result != POLICY_NONE)
         return bad_result(h, "park_destination", result);
     if (check_reason(h, p, "park_destination", h->park->reason) < 0)
@@ -320,9 +442,11 @@ static int ask_park(struct policy_host *h, const struct bound *p, const struct p
         if (h->park->slot == placing)
             return breach(h, "park_destination: slot %u is where the request is placed", placing);
     }
+    const struct policy_reason *reason = reason_of(p, h->park->reason);
     *ret = (struct policy_host_park){
         .slot = result == POLICY_DECIDED ? h->park->slot : POLICY_NO_SLOT,
-        .reason = reason_name(p, h->park->reason),
+        .reason = reason->name,
+        .sentence = reason->sentence,
         .by_builtin = p->builtin && !h->loaded.builtin,
     };
     return result;
@@ -332,16 +456,18 @@ int policy_host_park(struct policy_host *h, const struct policy_snapshot *s, con
                      uint32_t placing, struct policy_host_park *ret_answer)
 {
     int result = BREACH;
-    h->counts.calls[POLICY_CALL_PARK]++;
-    if (h->loaded.entry.park_destination) {
+    if (is_asked(h, POLICY_CALL_PARK, h->loaded.entry->park_destination)) {
         result = ask_park(h, &h->loaded, s, r, placing, ret_answer);
         if (result < 0)
-            tell(h, POLICY_CALL_PARK, s, r);
+            tell(h, POLICY_CALL_PARK, s, r, placing);
     }
     if (result < 0)
         result = ask_park(h, &h->builtin, s, r, placing, ret_answer);
     if (result < 0) { /* the built-in's choice is where the request goes, which it cannot know */
-        *ret_answer = (struct policy_host_park){ POLICY_NO_SLOT, "no_destination", !h->loaded.builtin };
+        *ret_answer = (struct policy_host_park){ .slot = POLICY_NO_SLOT,
+                                                 .reason = "no_destination",
+                                                 .sentence = "",
+                                                 .by_builtin = !h->loaded.builtin };
         return POLICY_NONE;
     }
     return result;
@@ -366,7 +492,9 @@ static int ask_state(struct policy_host *h, const struct bound *p, const struct 
     h->state->stride = h->size_worth;
     h->state->worth = (struct policy_worth *)h->worth;
     h->state->of_main = s->main_history ? policy_worth_at(h->state, h->n_slots) : NULL;
-    int result = p->entry.cache_state(p->self, s, h->state);
+    uint64_t begin = enter(h, p, POLICY_CALL_STATE);
+    int result = p->entry->cache_state(p->self, s, h->state);
+    leave(h, p, POLICY_CALL_STATE, begin);
     if (result != POLICY_DECIDED)
         return bad_result(h, "cache_state", result);
     for (uint32_t i = 0; i <= h->n_slots; i++) {
@@ -387,11 +515,10 @@ static int ask_state(struct policy_host *h, const struct bound *p, const struct 
 const struct policy_worth *policy_host_state(struct policy_host *h, const struct policy_snapshot *s)
 {
     int result = BREACH;
-    h->counts.calls[POLICY_CALL_STATE]++;
-    if (h->loaded.entry.cache_state) {
+    if (is_asked(h, POLICY_CALL_STATE, h->loaded.entry->cache_state)) {
         result = ask_state(h, &h->loaded, s);
         if (result < 0)
-            tell(h, POLICY_CALL_STATE, s, NULL);
+            tell(h, POLICY_CALL_STATE, s, NULL, POLICY_NO_SLOT);
     }
     if (result < 0)
         ask_state(h, &h->builtin, s);
@@ -408,7 +535,9 @@ static int ask_superseded(struct policy_host *h, const struct bound *p, const st
     h->set->size = h->size_set;
     h->set->n_words = n_words;
     h->set->words = h->words;
-    int result = p->entry.superseded_slots(p->self, s, h->set);
+    uint64_t begin = enter(h, p, POLICY_CALL_SUPERSEDED);
+    int result = p->entry->superseded_slots(p->self, s, h->set);
+    leave(h, p, POLICY_CALL_SUPERSEDED, begin);
     if (result != POLICY_DECIDED)
         return bad_result(h, "superseded_slots", result);
     for (uint32_t i = 0; i < n_words * 64; i++) {
@@ -425,11 +554,10 @@ static int ask_superseded(struct policy_host *h, const struct bound *p, const st
 const uint64_t *policy_host_superseded(struct policy_host *h, const struct policy_snapshot *s)
 {
     int result = BREACH;
-    h->counts.calls[POLICY_CALL_SUPERSEDED]++;
-    if (h->loaded.entry.superseded_slots) {
+    if (is_asked(h, POLICY_CALL_SUPERSEDED, h->loaded.entry->superseded_slots)) {
         result = ask_superseded(h, &h->loaded, s);
         if (result < 0)
-            tell(h, POLICY_CALL_SUPERSEDED, s, NULL);
+            tell(h, POLICY_CALL_SUPERSEDED, s, NULL, POLICY_NO_SLOT);
     }
     if (result < 0)
         ask_superseded(h, &h->builtin, s);

@@ -4,6 +4,22 @@
  * Thread: the scheduler's. Must not know: who listens. Tests: tests/unit/test_sched_decisions.c */
 #include "sched/parts.h"
 #include "util/clock.h"
+#include "util/log.h"
+
+#define BREACH_LOG_NS (10 * NS_PER_S) /* at most one breach is logged in so long, besides a quarantine */
+
+void ask_begin(struct sched *s)
+{
+    if (!policy_host_pin(s->host))
+        return;
+    struct snapshot_sizes sizes = policy_host_sizes(s->host);
+    (void)snapshot_lay_out(s->snapshot, &sizes); /* the sizes of a loaded policy are within its bounds */
+}
+
+void ask_end(struct sched *s)
+{
+    policy_host_unpin(s->host);
+}
 
 /* What is decided while nobody is asked, and by whom. */
 struct asked {
@@ -21,6 +37,7 @@ static struct asked begin(struct sched *s, enum policy_call call, const struct j
         .job = j ? j->id : 0,
         .request = r,
         .policy = policy_host_name(s->host),
+        .generation = policy_host_generation(s->host),
         .placing = POLICY_NO_SLOT,
         .answer = { .slot = POLICY_NO_SLOT },
     };
@@ -54,6 +71,7 @@ int ask_place(struct sched *s, struct job *j, struct policy_host_place *ret_plac
         .loss = decided == POLICY_DECIDED ? ret_place->loss : 0,
         .tokens_lost = decided == POLICY_DECIDED ? ret_place->tokens_lost : 0,
         .reason = ret_place->reason,
+        .sentence = ret_place->sentence,
         .candidate_loss = ret_place->candidate_loss,
         .by_builtin = ret_place->by_builtin,
     };
@@ -72,6 +90,7 @@ int ask_park(struct sched *s, struct job *j, uint32_t placing, struct policy_hos
     a.d.answer = (struct policy_answer){ .result = decided,
                                          .slot = ret_park->slot,
                                          .reason = ret_park->reason,
+                                         .sentence = ret_park->sentence,
                                          .by_builtin = ret_park->by_builtin };
     offer(s, &a);
     return decided;
@@ -98,4 +117,19 @@ const uint64_t *ask_superseded(struct sched *s)
     a.d.answer.superseded = words;
     offer(s, &a);
     return words;
+}
+
+void ask_log_breach(void *sched, const struct policy_breach *b)
+{
+    struct sched *s = sched;
+    char what[256];
+    s->breaches_unlogged++;
+    if (!b->quarantined && s->breach_logged_ns && s->now_ns - s->breach_logged_ns < BREACH_LOG_NS)
+        return;
+    log_write(LOG_WARN, "policy_breach", "policy=%s generation=%llu what=%s count=%llu answered=builtin%s",
+              policy_host_name(s->host), (unsigned long long)policy_host_generation(s->host),
+              log_quote(what, sizeof what, b->what), (unsigned long long)s->breaches_unlogged,
+              b->quarantined ? " state=\"quarantined until the next reload\"" : "");
+    s->breach_logged_ns = s->now_ns;
+    s->breaches_unlogged = 0;
 }

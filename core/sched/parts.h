@@ -69,6 +69,10 @@ bool claim_reuses(const struct job *j);
 bool claim_no_memory(struct sched *s, struct job *j);
 
 /* ask.c: the policy's answers, as policy/host.h describes them; listeners are told. */
+/* All that is asked between the two is answered by one generation of the policy. Not around a wait. */
+void ask_begin(struct sched *s);
+void ask_end(struct sched *s);
+void ask_log_breach(void *sched, const struct policy_breach *b);
 int ask_place(struct sched *s, struct job *j, struct policy_host_place *ret_place);
 /* placing: as in policy_host_park. */
 int ask_park(struct sched *s, struct job *j, uint32_t placing, struct policy_host_park *ret_park);

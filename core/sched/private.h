@@ -107,6 +107,7 @@ struct sched {
     struct histories h;
     struct policy_host *host;
     struct snapshot *snapshot;
+    uint64_t breach_logged_ns, breaches_unlogged;
     uint64_t *bytes; /* [slots + 1]: of the snapshot */
     size_t block_bytes;
     uint32_t *nothing;      /* [slots + 1] zeros: what a job that takes no prefix shares */

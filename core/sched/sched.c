@@ -63,21 +63,27 @@ static void *thread_main(void *arg)
     while (!atomic_load(&s->stopping)) {
         take_messages(s);
         s->now_ns = s->o.now_ns();
+        ask_begin(s);
         queue_sweep(s);
         solo_return(s);
         bool worked = step_run(s);
         if (s->o.check)
             check(s);
-        if (worked)
+        if (worked) {
+            ask_end(s);
             continue;
+        }
         bool pending = s->n_running || s->waiting;
         room_ask_worth(s, true);
         status_publish(s, pending ? "waiting for readers" : "idle");
+        ask_end(s);
         queue_wait(s->inbox, pending ? HEARTBEAT_MS : -1);
     }
     take_messages(s);
+    ask_begin(s);
     end_all(s);
     status_publish(s, "stopped");
+    ask_end(s);
     return NULL;
 }
 
@@ -150,7 +156,9 @@ static int open_histories(struct sched *s)
         .turn_token = s->o.turn_token,
         .key = { rng_system_seed(), rng_system_seed() },
     };
-    struct policy_host_options ho = { 0 };
+    struct policy_host_options ho = {
+        .seat = s->o.seat, .now_ns = clock_now_ns, .on_breach = ask_log_breach, .arg = s
+    };
     int r = histories_init(&s->h, s->engine, &so);
     if (r == 0)
         r = policy_host_new(&ho, s->o.slots, &s->host);
@@ -207,8 +215,10 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
         goto fail;
     r = allocate(s);
     if (r == 0) {
+        ask_begin(s);
         room_ask_worth(s, true);
         status_publish(s, "idle");
+        ask_end(s);
         r = -pthread_create(&s->thread, NULL, thread_main, s);
     }
     if (r < 0) {
@@ -249,6 +259,17 @@ int sched_submit(struct sched *s, const struct sched_job *job, uint64_t *ret_job
     *ret_job = j->id;
     (void)queue_push(s->inbox, j);
     return 0;
+}
+
+bool sched_inside_policy(const struct sched *s, struct sched_inside *ret_inside)
+{
+    struct policy_inside inside;
+    if (!policy_marker_read(policy_host_marker(s->host), &inside))
+        return false;
+    memcpy(ret_inside->policy, inside.policy, sizeof ret_inside->policy);
+    ret_inside->function = inside.function;
+    ret_inside->since_ns = inside.since_ns;
+    return true;
 }
 
 void sched_cancel(struct sched *s, uint64_t job)

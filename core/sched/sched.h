@@ -11,6 +11,7 @@
 
 struct sched;
 struct policy_listeners;
+struct policy_seat;
 
 enum sched_stop { /* why a generation ended */
                   SCHED_STOP_NONE,
@@ -82,13 +83,14 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
 };
 
 struct sched_options {
-    uint32_t context;      /* tokens of one request, prompt and answer */
-    uint32_t slots;        /* conversations kept */
-    uint32_t rows;         /* requests running at once, <= slots */
-    uint32_t queue_max;    /* waiting requests */
-    uint32_t chunk_tokens; /* longest prompt chunk, 512 */
-    uint32_t max_pause_ms; /* longest chunk between two decode windows of a stream */
-    int32_t turn_token;    /* starts a turn; -1: the model has none */
+    uint32_t context;         /* tokens of one request, prompt and answer */
+    uint32_t slots;           /* conversations kept */
+    uint32_t rows;            /* requests running at once, <= slots */
+    uint32_t queue_max;       /* waiting requests */
+    uint32_t chunk_tokens;    /* longest prompt chunk, 512 */
+    uint32_t max_pause_ms;    /* longest chunk between two decode windows of a stream */
+    int32_t turn_token;       /* starts a turn; -1: the model has none */
+    struct policy_seat *seat; /* whose policy decides, borrowed; NULL: the built-in */
     struct policy_listeners
         *listeners; /* who is told of decisions (policy/decision.h), borrowed; may be NULL */
     /* For tests: another source of monotonic times than util/clock, where not NULL; and to look over all
@@ -113,6 +115,15 @@ void sched_pause(struct sched *s, uint64_t job, bool paused);
 
 /* [any thread] As the option of that name, at least 1; from the next chunk on. */
 void sched_set_max_pause(struct sched *s, uint32_t ms);
+
+/* The call of a policy that the scheduler is in at this moment. */
+struct sched_inside {
+    char policy[32];
+    const char *function; /* "place", ... */
+    uint64_t since_ns;    /* monotonic clock */
+};
+/* [any thread] False when it is in none. Waits for nobody: it also tells of a call that never returns. */
+bool sched_inside_policy(const struct sched *s, struct sched_inside *ret_inside);
 
 /* What the last step looked like: an immutable record, replaced with each step, and before a job is told that
  * it has started or ended. */

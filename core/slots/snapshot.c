@@ -9,50 +9,66 @@
 
 struct snapshot {
     uint32_t history_size, group_size, returns_size;
+    /* All four are as large as any layout needs, so that another one costs no memory. */
     char *slots; /* [n_slots + 1] of history_size, main last */
     char *groups, *returns;
-    struct policy_snapshot *view; /* larger when the policy's is */
+    struct policy_snapshot *view;
 };
 
-static uint32_t larger(uint32_t ours, uint32_t theirs)
+static uint32_t larger(size_t ours, uint32_t theirs)
 {
-    uint32_t n = theirs > ours ? theirs : ours;
+    uint32_t n = theirs > ours ? theirs : (uint32_t)ours;
     return (n + 7) & ~7u; /* every element aligned */
+}
+
+/* What lies beyond our own part of an element is zero, also where another layout had an element. */
+static void set_stride(char *array, size_t n, uint32_t *size, uint32_t new_size)
+{
+    memset(array, 0, n * (new_size > *size ? new_size : *size));
+    *size = new_size;
+}
+
+int snapshot_lay_out(struct snapshot *b, const struct snapshot_sizes *sizes)
+{
+    struct policy_snapshot *v = b->view;
+    if (sizes->snapshot > SIZE_LIMIT || sizes->history > SIZE_LIMIT || sizes->group > SIZE_LIMIT ||
+        sizes->returns > SIZE_LIMIT)
+        return -EINVAL;
+    set_stride(b->slots, (size_t)v->n_slots + 1, &b->history_size,
+               larger(sizeof(struct policy_history), sizes->history));
+    set_stride(b->groups, v->n_groups, &b->group_size, larger(sizeof(struct policy_group), sizes->group));
+    set_stride(b->returns, POLICY_STOPS, &b->returns_size,
+               larger(sizeof(struct policy_returns), sizes->returns));
+    v->size = larger(sizeof *v, sizes->snapshot);
+    v->slot_stride = b->history_size;
+    v->group_stride = b->group_size;
+    v->returns_stride = b->returns_size;
+    v->main_history = (const struct policy_history *)(b->slots + (size_t)v->n_slots * b->history_size);
+    return 0;
 }
 
 int snapshot_new(const struct slots *s, const struct snapshot_sizes *sizes, struct snapshot **ret_snapshot)
 {
-    struct snapshot_sizes want = sizes ? *sizes : (struct snapshot_sizes){ 0 };
-    if (want.snapshot > SIZE_LIMIT || want.history > SIZE_LIMIT || want.group > SIZE_LIMIT ||
-        want.returns > SIZE_LIMIT)
-        return -EINVAL;
     struct snapshot *b = calloc(1, sizeof *b);
     if (!b)
         return -ENOMEM;
-    uint32_t view_size = larger(sizeof *b->view, want.snapshot);
     uint32_t n_groups = s->o.n_slots / s->o.group_slots;
-    b->history_size = larger(sizeof(struct policy_history), want.history);
-    b->group_size = larger(sizeof(struct policy_group), want.group);
-    b->returns_size = larger(sizeof(struct policy_returns), want.returns);
-    b->returns = calloc(POLICY_STOPS, b->returns_size);
-    b->slots = calloc(s->n, b->history_size);
-    b->groups = calloc(n_groups, b->group_size);
-    b->view = calloc(1, view_size);
-    if (!b->slots || !b->groups || !b->returns || !b->view) {
-        snapshot_free(b);
-        return -ENOMEM;
+    b->slots = calloc(s->n, SIZE_LIMIT);
+    b->groups = calloc(n_groups, SIZE_LIMIT);
+    b->returns = calloc(POLICY_STOPS, SIZE_LIMIT);
+    b->view = calloc(1, SIZE_LIMIT);
+    int r = b->slots && b->groups && b->returns && b->view ? 0 : -ENOMEM;
+    if (r == 0) {
+        b->view->slots = (const struct policy_history *)b->slots;
+        b->view->n_slots = s->o.n_slots;
+        b->view->groups = (const struct policy_group *)b->groups;
+        b->view->n_groups = n_groups;
+        r = snapshot_lay_out(b, sizes ? sizes : &(struct snapshot_sizes){ 0 });
     }
-    *b->view = (struct policy_snapshot){
-        .size = view_size,
-        .slots = (const struct policy_history *)b->slots,
-        .n_slots = s->o.n_slots,
-        .slot_stride = b->history_size,
-        .main_history = (const struct policy_history *)(b->slots + (size_t)s->o.n_slots * b->history_size),
-        .groups = (const struct policy_group *)b->groups,
-        .n_groups = n_groups,
-        .group_stride = b->group_size,
-        .returns_stride = b->returns_size,
-    };
+    if (r < 0) {
+        snapshot_free(b);
+        return r;
+    }
     *ret_snapshot = b;
     return 0;
 }

@@ -1,7 +1,8 @@
 /* Snapshot builder: the slot table at one moment, as policies see it (abi/policy.h).
  *
- * All memory is taken once: building allocates nothing, and the same builder is used for every decision. The
- * elements are laid out at the sizes the loaded policy was built with, where those are larger than ours.
+ * All memory is taken once: building and laying out anew allocate nothing, and the same builder is used for
+ * every decision. The elements are laid out at the sizes the loaded policy was built with, where those are
+ * larger than ours.
  *
  * Thread: the scheduler's. Must not know: what a policy decides, the engine, the time.
  * Tests: tests/unit/test_slots.c, tests/property/slots_model.c */
@@ -29,6 +30,8 @@ struct snapshot_input {
 /* -EINVAL when a size is above 4,096; -ENOMEM. */
 int snapshot_new(const struct slots *s, const struct snapshot_sizes *sizes, struct snapshot **ret_snapshot);
 void snapshot_free(struct snapshot *b);
+/* Another layout from now on, for another policy. -EINVAL as above, else it cannot fail. */
+int snapshot_lay_out(struct snapshot *b, const struct snapshot_sizes *sizes);
 
 /* Fills and returns the builder's one snapshot; valid until the next build, or until the table changes (the
  * shared lengths are the table's own). A busy history is in use, so its last use is now. */

@@ -4,6 +4,7 @@
 #include "policy/host.h"
 #include "slots/prompt.h"
 #include "slots/snapshot.h"
+#include "util/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,8 +74,9 @@ static void bench_decision(struct slots *s, const int32_t *prompt)
     struct prompt_rate rate;
     struct policy_request r = { .prompt_tokens = LONG };
     struct policy_host_place a;
-    struct policy_host_options o = { .entry = NULL };
+    struct policy_host_options o = { .now_ns = clock_now_ns };
     must(policy_host_new(&o, SLOTS, &h), "host");
+    policy_host_pin(h);
     struct snapshot_sizes sizes = policy_host_sizes(h);
     must(snapshot_new(s, &sizes, &b), "snapshot");
     must(slots_prompt_new(s, prompt, LONG, 0, &p), "prompt");
@@ -102,6 +104,7 @@ static void bench_decision(struct slots *s, const int32_t *prompt)
            a.slot);
     slots_prompt_free(p);
     snapshot_free(b);
+    policy_host_unpin(h);
     policy_host_free(h);
 }
 

@@ -316,6 +316,7 @@ Test(builtin, every_answer_is_legal_whatever_the_table)
         struct policy_host *h = NULL;
         struct policy_host_options o = { .on_breach = count_breach, .arg = &breaches };
         cr_assert_eq(policy_host_new(&o, n, &h), 0);
+        policy_host_pin(h);
         for (uint32_t round = 0; round < 4000; round++) {
             struct policy_host_place a;
             struct policy_host_park p;
@@ -327,6 +328,7 @@ Test(builtin, every_answer_is_legal_whatever_the_table)
             policy_host_state(h, &t->v);
             policy_host_superseded(h, &t->v);
         }
+        policy_host_unpin(h);
         policy_host_free(h);
         free(t);
     }
