@@ -138,6 +138,8 @@ static void put_piece(json_t *object, const char *name, const struct tokenizer *
 static void put_tokenizer(struct report *r, char *ret_reason, size_t len)
 {
     struct tokenizer *t;
+    struct gguf_str chat = { 0 };
+    char unused[256];
     json_t *o = json_object();
 
     json_object_set_new(r->out, "tokenizer", o);
@@ -149,7 +151,8 @@ static void put_tokenizer(struct report *r, char *ret_reason, size_t len)
     put_int(o, "tokens", tokenizer_n_vocab(t));
     put_piece(o, "bos", t, tokenizer_bos(t));
     put_piece(o, "eos", t, tokenizer_eos(t));
-    put_piece(o, "turn", t, tokenizer_turn(t));
+    (void)gguf_get_str(r->file, "tokenizer.chat_template", &chat, unused, sizeof unused);
+    put_piece(o, "turn", t, tokenizer_turn(t, chat.data, chat.len));
     tokenizer_free(t);
 }
 

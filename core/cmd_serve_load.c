@@ -191,7 +191,8 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
 static int find_turn_token(const struct config *c, struct loaded *l, char *err, size_t errlen)
 {
     const char *text = c->model.turn_token;
-    l->turn_token = text ? tokenizer_find(l->tokenizer, text, strlen(text)) : tokenizer_turn(l->tokenizer);
+    l->turn_token = text ? tokenizer_find(l->tokenizer, text, strlen(text))
+                         : tokenizer_turn(l->tokenizer, l->chat_source, strlen(l->chat_source));
     if (!text || l->turn_token >= 0)
         return 0;
     snprintf(err, errlen, "model.turn_token: %s is no token of this model", text);
@@ -226,9 +227,9 @@ static int read_head(const struct config *c, struct loaded *l, struct gguf **ret
     if (r < 0)
         fail_file(l->path, why, r, err, errlen);
     if (r == 0)
-        r = find_turn_token(c, l, err, errlen);
-    if (r == 0)
         r = load_template(c, f, l, err, errlen);
+    if (r == 0)
+        r = find_turn_token(c, l, err, errlen);
     if (r < 0) {
         model_free(m);
         gguf_close(f);

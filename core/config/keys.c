@@ -72,7 +72,7 @@ const struct config_key config_keys[] = {
       HELP("File with a chat template; null: the model's own.") },
     { "model.turn_token", TEXT(model.turn_token), UNIT(""), RESTART,
       HELP("Text of the token that starts a turn of a chat, which tells where a conversation's finished turns end; "
-           "null: found in the model's vocabulary.") },
+           "null: found in the chat template and the model's vocabulary.") },
     { "model.name", TEXT(model.name), UNIT(""), RESTART,
       HELP("What /v1/models calls the model; null: the file's name without .gguf.") },
 

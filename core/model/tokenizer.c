@@ -279,8 +279,3 @@ const char *tokenizer_kind(const struct tokenizer *t)
 {
     return t->kind;
 }
-
-int32_t tokenizer_turn(const struct tokenizer *t)
-{
-    return t->turn;
-}

@@ -41,6 +41,6 @@ bool tokenizer_is_eog(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_bos(const struct tokenizer *t); /* -1: none */
 int32_t tokenizer_eos(const struct tokenizer *t);
 const char *tokenizer_kind(const struct tokenizer *t); /* "gpt2/smollm" */
-/* The token that starts a turn ("<|im_start|>", "<start_of_turn>", ...), found in the vocabulary; -1: none.
- */
-int32_t tokenizer_turn(const struct tokenizer *t);
+/* The token that starts a turn ("<|im_start|>", "<start_of_turn>", ...): of those in the vocabulary the one
+ * that the chat template (NULL: unknown) contains, else the first; -1: none. */
+int32_t tokenizer_turn(const struct tokenizer *t, const char *chat_template, size_t len);

@@ -34,7 +34,7 @@ static const char *const eog_texts[] = {
     "</s>",
 };
 
-/* Texts that start a turn; the first that the vocabulary has is it. */
+/* Texts that start a turn. */
 static const char *const turn_texts[] = {
     "<|im_start|>", "<start_of_turn>", "<|start_header_id|>", "[INST]", "<|turn>",
     "<|start|>",    "<|user|>",        "<｜User｜>",
@@ -352,9 +352,21 @@ static void mark_known_texts(struct tokenizer *t)
         t->eog[id] = true;
         t->types[id] = TOKEN_CONTROL;
     }
-    t->turn = -1;
-    for (size_t i = 0; i < sizeof turn_texts / sizeof turn_texts[0] && t->turn < 0; i++)
-        t->turn = tokenizer_find(t, turn_texts[i], strlen(turn_texts[i]));
+}
+
+int32_t tokenizer_turn(const struct tokenizer *t, const char *chat_template, size_t len)
+{
+    int32_t first = -1;
+    for (size_t i = 0; i < sizeof turn_texts / sizeof turn_texts[0]; i++) {
+        size_t n = strlen(turn_texts[i]);
+        int32_t id = tokenizer_find(t, turn_texts[i], n);
+        /* A vocabulary can have those of several families: what the template writes is what prompts have. */
+        if (id >= 0 && chat_template && memmem(chat_template, len, turn_texts[i], n))
+            return id;
+        if (first < 0)
+            first = id;
+    }
+    return first;
 }
 
 static int fill_special(struct tokenizer *t, bool only_user_defined, struct special_set **ret_set, char *err,

@@ -29,7 +29,7 @@ struct tokenizer {
     const struct tokenizer_pre *pre;
     struct special_set *user_defined; /* found in any text */
     struct special_set *special;      /* these, and control tokens: found when special tokens are asked for */
-    int32_t bos, eos, turn;           /* -1: none */
+    int32_t bos, eos;                 /* -1: none */
     bool add_bos;
 };
 

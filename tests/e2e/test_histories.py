@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from apikit import eventually, post
+from apikit import eventually, get, post
 from conftest import Server
 from histories_kit import (BLOCK, CHUNK, PATIENCE_S, SLOW, Cold, Crowd, House, Request, Vocabulary, body_of, longest_common,
                            system_prompt)
@@ -331,6 +331,26 @@ def test_chats_are_reused_as_their_text_is_tokenized(house):
         messages = messages + [{"role": "assistant", "content": reply}, {"role": "user", "content": said}]
         cached, prompt, text, ids = chat_turn(h, messages)
         assert cached == longest_common(had, prompt)
+
+
+# Where turns end
+
+
+@pytest.mark.parametrize("turn, settings", [
+    ("<|im_start|>", {}), ("<start_of_turn>", {}), ("<|start_header_id|>", {}), ("[INST]", {}),
+    ("<|im_start|>", {"model.turn_token": "<|im_end|>"}), ("<turn>", {"model.turn_token": "<turn>"}), ("<turn>", {}),
+])
+def test_finished_turns_end_at_the_last_turn_token(start_server, make_model, turn, settings):
+    server = start_server({"engine.slots": 2, "engine.threads": 1, **settings}, model=make_model("--layers", 1, "--turn", turn))
+    messages = [{"role": "user", "content": "One"}, {"role": "assistant", "content": "Two"}, {"role": "user", "content": "Three"}]
+    prompt = chat_ids(server, messages)
+    ids = post(server, "/tokenize", {"content": settings.get("model.turn_token", turn), "parse_special": True}).json()["tokens"]
+    body = {"messages": messages, "max_tokens": 4, "temperature": 0, "id_slot": 1, "logit_bias": {"1": -100, "2": -100}}
+    usage = post(server, "/v1/chat/completions", body).json()["usage"]
+    slot = get(server, "/slots").json()[1]
+    assert usage["prompt_tokens"] == len(prompt) and slot["tokens"] == len(prompt) + 3
+    known = len(ids) == 1 and (turn != "<turn>" or settings)
+    assert slot["turn_tokens"] == (len(prompt) - 1 - prompt[::-1].index(ids[0]) if known else slot["tokens"])
 
 
 # 8. Secrets

@@ -106,7 +106,7 @@ Test(tokenizer, knows_what_the_model_says_about_itself)
     cr_expect_str_eq(tokenizer_kind(t), "gpt2/smollm");
     cr_expect_eq(tokenizer_bos(t), 1);
     cr_expect_eq(tokenizer_eos(t), 2);
-    cr_expect_eq(tokenizer_turn(t), 1, "<|im_start|>");
+    cr_expect_eq(tokenizer_turn(t, NULL, 0), 1, "<|im_start|>");
     cr_expect(tokenizer_is_eog(t, 2) && tokenizer_is_eog(t, 0), "<|im_end|> and <|endoftext|>");
     cr_expect(!tokenizer_is_eog(t, 1) && !tokenizer_is_eog(t, 260));
     cr_expect(tokenizer_is_control(t, 16) && !tokenizer_is_control(t, 17));
@@ -403,6 +403,31 @@ Test(tokenizer, gives_back_every_byte_that_the_vocabulary_has)
     tokenizer_free(t);
 }
 
+Test(tokenizer, the_turn_token_is_the_one_that_the_template_writes)
+{
+    char texts[256][4];
+    const char *tokens[259];
+    const char *merges[] = { "a a" };
+    byte_texts(texts, tokens);
+    tokens[256] = "aa", tokens[257] = "[INST]", tokens[258] = "<|im_start|>";
+    struct vocab v = { .model = "gpt2",
+                       .pre = "smollm",
+                       .tokens = tokens,
+                       .n_tokens = 259,
+                       .merges = merges,
+                       .n_merges = 1,
+                       .bos = -1,
+                       .eos = -1,
+                       .add_bos = -1 };
+    struct tokenizer *t = must_open(&v);
+    cr_expect_eq(tokenizer_turn(t, "{{ '[INST] ' }}", 15), 257);
+    cr_expect_eq(tokenizer_turn(t, "{{ '[INST] ' }}", 9), 258, "it ends before that");
+    cr_expect_eq(tokenizer_turn(t, "<start_of_turn><|im_start|>", 27), 258, "not in the vocabulary");
+    cr_expect_eq(tokenizer_turn(t, "no turns", 8), 258);
+    cr_expect_eq(tokenizer_turn(t, NULL, 0), 258);
+    tokenizer_free(t);
+}
+
 Test(tokenizer, gives_back_any_bytes_when_the_vocabulary_has_them_all)
 {
     struct dice d = { 4, 0 };
@@ -426,7 +451,7 @@ Test(tokenizer, gives_back_any_bytes_when_the_vocabulary_has_them_all)
     check_round_trips(t, has_byte, &d, 3000);
     cr_expect_eq(tokenizer_bos(t), -1);
     cr_expect_eq(tokenizer_eos(t), -1);
-    cr_expect_eq(tokenizer_turn(t), -1);
+    cr_expect_eq(tokenizer_turn(t, "<|im_start|>", 12), -1);
     tokenizer_free(t);
 }
 
