@@ -335,6 +335,7 @@ def health_times(http, n):
     return times
 
 
+@pytest.mark.alone
 def test_half_headers_disturb_nobody_and_are_closed_in_time(start_http):
     http = start_http("header_timeout=2")
     start = time.monotonic()
@@ -350,6 +351,7 @@ def test_half_headers_disturb_nobody_and_are_closed_in_time(start_http):
     assert 1.5 < time.monotonic() - start < 4 * SLOW
 
 
+@pytest.mark.alone
 def test_a_header_that_trickles_does_not_gain_time(start_http):
     http = start_http("header_timeout=1")
     with http.connect(timeout=0.1 / SLOW) as peer:
@@ -366,6 +368,7 @@ def test_a_header_that_trickles_does_not_gain_time(start_http):
         assert data.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.alone
 def test_a_body_that_stops_is_given_up_and_an_idle_connection_closed(start_http):
     http = start_http("idle_timeout=1")
     with http.connect() as stuck, http.connect() as idle, http.connect() as fresh:
@@ -407,6 +410,7 @@ def leave(peer, how):
     return left
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", ["fin", "half", "reset", "ahead"])
 @pytest.mark.parametrize("path", ["/never", "/forever?size=100&every_us=1000", "/forever?size=10&every_us=100000000"])
 def test_a_departure_is_told_to_the_handler_at_once(http, path, how):
@@ -422,6 +426,7 @@ def test_a_departure_is_told_to_the_handler_at_once(http, path, how):
     http.wait_stats(lambda s: s["requests"] == 1)
 
 
+@pytest.mark.alone
 def test_a_reset_while_a_reply_is_awaited_does_not_spin_the_loop(http):
     """libevent shows a reset to readers and writers only; with neither on the descriptor it would be asked for ever."""
     http.connect().send("GET /never HTTP/1.1\r\nHost: localhost\r\n\r\n").reset()
@@ -482,6 +487,7 @@ def test_sixteen_streams_of_many_chunks_arrive_whole_and_in_order(http):
           f"longest way of a post {stats['max_post_lag_us']} us")
 
 
+@pytest.mark.alone
 def test_health_answers_beside_streams_and_uploads(http):
     peers = [http.connect().send("GET /forever?size=200&every_us=5000 HTTP/1.1\r\nHost: localhost\r\n\r\n") for _ in range(32)]
     with http.connect() as upload:
@@ -545,6 +551,7 @@ def test_at_the_cap_the_longest_idle_connection_gives_way(start_http):
         peer.sock.close()
 
 
+@pytest.mark.alone
 def test_without_descriptors_the_server_waits_and_does_not_spin(start_http):
     http = start_http(descriptors=64)
     peers = [http.connect() for _ in range(100)]

@@ -7,6 +7,8 @@ import pytest
 
 from apikit import error_of, get, post, user
 
+pytestmark = pytest.mark.alone
+
 MB = 1 << 20
 CHAT = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1'
 
