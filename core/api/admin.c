@@ -96,7 +96,7 @@ static json_t *metrics_json(const struct api *a, const struct sched_status *st)
         " s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}",
         "engine", "model", a->o.model_name, "max_context", (int)a->o.context, "slots", (int)st->slots,
         "kv_blocks", (int)st->kv_blocks, "kv_blocks_used", (int)st->kv_blocks_used, "policy", "name",
-        st->policy, "live", "state", st->doing, "waiting", (int)st->waiting, "running", (int)st->running,
+        st->policy.name, "live", "state", st->doing, "waiting", (int)st->waiting, "running", (int)st->running,
         "solo_tokens", (int)solo->tokens, "solo_age_s", solo->busy ? 0.0 : api_slot_age_s(solo, now),
         "solo_value", solo->value, "solo_state", api_slot_state(solo, now), "totals", "steps",
         (json_int_t)st->step, "started", (json_int_t)st->started, "completed", (json_int_t)st->completed,

@@ -8,6 +8,8 @@
  * Thread: the scheduler's. Must not know: what a good slot is. Tests: tests/unit/test_sched.c */
 #include "sched/parts.h"
 #include "util/clock.h"
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define RETRY_NS (100 * NS_PER_MS) /* when nothing has changed but the time */
@@ -40,6 +42,7 @@ struct slots_request claim_label(const struct job *j)
         .session_key = j->session_key,
         .parent_key = j->parent_key,
         .line_key = j->line_key,
+        .request_key = j->id,
         .salt = j->salt,
         .prompt_tokens = j->n_prompt,
         .flags = j->request_flags,
@@ -60,6 +63,7 @@ const struct policy_snapshot *claim_snapshot(struct sched *s, struct job *j)
         .shared_prompt = shared,
         .bytes = s->bytes,
         .rate = &s->rate,
+        .returns = returns_at(s->returns, (int64_t)s->now_ns),
         .seed = j ? j->id : 0,
     };
     return snapshot_build(s->snapshot, s->h.table, &in);
@@ -107,6 +111,7 @@ void claim_note_overwrite(struct sched *s, const struct job *j, uint32_t at, uin
     uint32_t kept = source == at ? n : 0;
     if (!h->n || (h->turn_tokens && kept >= h->turn_tokens))
         return;
+    count_lost(s, at, at == s->h.n ? MISS_REPLACED_ON_MAIN : MISS_SLOT_TAKEN);
     for (uint32_t i = 0; i <= s->h.n; i++)
         if (i != at && slots_shared(s->h.table, at, i) > kept)
             kept = slots_shared(s->h.table, at, i);
@@ -122,6 +127,9 @@ void claim_note_overwrite(struct sched *s, const struct job *j, uint32_t at, uin
 int claim_begin(struct sched *s, struct job *j, uint32_t at, uint32_t source, uint32_t n)
 {
     struct slots_request label = claim_label(j);
+    struct count_begin judged = { 0 };
+    if (!j->was_started)
+        judged = count_judge(s, j, source, n);
     claim_note_overwrite(s, j, at, source, n);
     int r = histories_begin(&s->h, at, n ? source : SLOTS_NONE, n, &label);
     if (r < 0)
@@ -132,16 +140,15 @@ int claim_begin(struct sched *s, struct job *j, uint32_t at, uint32_t source, ui
     j->slot = events_slot(s, at);
     s->running[s->n_running++] = j;
     admission_set_waiting(&s->admission, j, false);
-    if (!j->was_started) {
-        j->cached = n;
-        s->count.prompt_tokens += j->n_prompt;
-        s->count.cached_tokens += n;
-    }
+    if (!j->was_started)
+        count_begun(s, j, n, &judged);
     return 0;
 }
 
-void claim_tell(struct sched *s, struct job *j, struct sched_placement e, const char *reason)
+void claim_tell(struct sched *s, struct job *j, struct sched_placement e, struct sched_choice *c,
+                const char *reason)
 {
+    placed_add(s, j, c, &e);
     events_add(s, e, j, reason);
     if (j->was_started)
         return;
@@ -175,7 +182,11 @@ static bool choose(struct sched *s, const struct candidate *c, bool respect_held
                     : c->source == s->h.n   ? POLICY_SOURCE_MAIN
                                             : POLICY_SOURCE_SLOT;
     *ret_place = (struct policy_host_place){
-        .slot = (uint32_t)c->job->id_slot, .source_kind = kind, .source = c->source, .reason = "id_slot"
+        .slot = (uint32_t)c->job->id_slot,
+        .source_kind = kind,
+        .source = c->source,
+        .reason = "id_slot",
+        .sentence = "The request asked for this slot.",
     };
     return true;
 }
@@ -188,6 +199,22 @@ bool claim_no_memory(struct sched *s, struct job *j)
         return false;
     queue_end(s, j, SCHED_STOP_FAILED, "out of memory");
     return true;
+}
+
+struct placed_why claim_why(const struct sched *s, const struct policy_host_place *p)
+{
+    bool asked = p->candidate_loss != NULL; /* otherwise the request named its slot */
+    return (struct placed_why){
+        .reason = p->reason,
+        .sentence = p->sentence,
+        .asked = asked,
+        .by_builtin = p->by_builtin,
+        .generation = policy_host_generation(s->host),
+        .loss = asked ? p->loss : NAN,
+        .tokens_lost = p->tokens_lost,
+        .candidate_loss = p->candidate_loss,
+        .table = true,
+    };
 }
 
 /* True when the waiting list changed. */
@@ -204,16 +231,20 @@ static bool place(struct sched *s, const struct candidate *c, bool respect_held)
     if (source != SLOTS_NONE)
         n = slots_prompt_verify(s->h.table, j->prompt, source);
     bool stays = n && slots_prompt_continues(s->h.table, j->prompt, source) && source == p.slot;
+    struct placed_why why = claim_why(s, &p);
+    struct sched_choice *choice = placed_look(s, j, &why);
     uint64_t begin = clock_now_ns();
-    if (claim_begin(s, j, p.slot, source, n) < 0)
+    if (claim_begin(s, j, p.slot, source, n) < 0) {
+        free(choice);
         return claim_no_memory(s, j);
+    }
     claim_tell(s, j,
                (struct sched_placement){ .kind = stays ? SCHED_CONTINUE : SCHED_PLACE,
                                          .slot = events_slot(s, p.slot),
                                          .source = n ? events_slot(s, source) : SCHED_NONE,
                                          .tokens = n,
                                          .took_us = (uint32_t)((clock_now_ns() - begin) / 1000) },
-               p.reason);
+               choice, p.reason);
     return true;
 }
 

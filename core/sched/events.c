@@ -10,13 +10,16 @@ int events_init(struct placement_ring *ring)
 {
     ring->next_id = 1;
     ring->wall_ns = clock_wall_ns() - clock_now_ns();
+    pthread_mutex_init(&ring->watch_lock, NULL);
     return -pthread_mutex_init(&ring->lock, NULL);
 }
 
 void events_clear(struct placement_ring *ring)
 {
-    if (ring->next_id)
+    if (ring->next_id) {
         pthread_mutex_destroy(&ring->lock);
+        pthread_mutex_destroy(&ring->watch_lock);
+    }
     ring->next_id = 0;
 }
 
@@ -46,17 +49,39 @@ static const char *place_name(int32_t slot, char text[16])
     return text;
 }
 
+static void tell_watcher(struct placement_ring *ring)
+{
+    pthread_mutex_lock(&ring->watch_lock);
+    if (ring->watch)
+        ring->watch(ring->watch_arg);
+    pthread_mutex_unlock(&ring->watch_lock);
+}
+
+void sched_placements_watch(struct sched *s, void (*fn)(void *arg), void *arg)
+{
+    struct placement_ring *ring = &s->ring;
+    pthread_mutex_lock(&ring->watch_lock);
+    ring->watch = fn;
+    ring->watch_arg = arg;
+    pthread_mutex_unlock(&ring->watch_lock);
+}
+
 void events_add(struct sched *s, struct sched_placement e, const struct job *j, const char *reason)
 {
     struct placement_ring *ring = &s->ring;
     e.time_ns = s->now_ns + ring->wall_ns;
     e.job = j ? j->id : 0;
     e.client_key = j ? j->client_key : 0;
+    e.generation = policy_host_generation(s->host);
+    snprintf(e.request_id, sizeof e.request_id, "%s", j ? j->request_id : "");
     snprintf(e.reason, sizeof e.reason, "%s", reason ? reason : "");
     pthread_mutex_lock(&ring->lock);
     e.id = ring->next_id++;
     ring->at[e.id % SCHED_PLACEMENTS] = e;
     pthread_mutex_unlock(&ring->lock);
+    s->tally.placements[e.kind]++;
+    s->tally.placement_tokens[e.kind] += e.tokens;
+    tell_watcher(ring);
     if (log_level_get() <= LOG_DEBUG) {
         char slot[16], source[16];
         log_write(LOG_DEBUG, "placement",

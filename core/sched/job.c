@@ -69,6 +69,8 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
     j->line_key = from->line_key;
     j->request_flags = from->request_flags;
     j->salt = from->salt;
+    j->answers = from->answers;
+    snprintf(j->request_id, sizeof j->request_id, "%s", from->request_id ? from->request_id : "");
     j->slot = SCHED_NONE;
     j->want_tokens = from->sampling.n_top_logprobs >= 0;
     j->on_event = from->on_event;

@@ -2,6 +2,8 @@
 #pragma once
 #include "sched/private.h"
 
+struct placed_why;
+
 /* job.c: a job's own life. */
 int job_new(const struct sched *s, const struct sched_job *from, struct job **ret_job, char *err,
             size_t errlen);
@@ -54,7 +56,9 @@ bool claim_next(struct sched *s, uint32_t most);
 int claim_begin(struct sched *s, struct job *j, uint32_t at, uint32_t source, uint32_t n);
 /* After that: where it runs, as a placement event and, the first time, to the job itself, who then finds the
  * event and the status that belong to it. */
-void claim_tell(struct sched *s, struct job *j, struct sched_placement e, const char *reason);
+void claim_tell(struct sched *s, struct job *j, struct sched_placement e, struct sched_choice *c,
+                const char *reason);
+struct placed_why claim_why(const struct sched *s, const struct policy_host_place *p);
 /* Tells of what is lost when `at` becomes the first n tokens of `source`. */
 void claim_note_overwrite(struct sched *s, const struct job *j, uint32_t at, uint32_t source, uint32_t n);
 /* Asks the policy for j's place; held slots are respected as long as that leaves one. POLICY_DECIDED or
@@ -112,7 +116,45 @@ void events_clear(struct placement_ring *ring);
 void events_add(struct sched *s, struct sched_placement e, const struct job *j, const char *reason);
 int32_t events_slot(const struct sched *s, uint32_t history); /* SLOTS_NONE: SCHED_NONE */
 
+/* placed.c */
+int placed_init(struct placed_ring *ring);
+void placed_clear(struct placed_ring *ring);
+struct placed_why {
+    const char *reason, *sentence;
+    bool asked, by_builtin; /* the policy was asked */
+    uint64_t generation;
+    double loss;
+    uint64_t tokens_lost;
+    const double *candidate_loss;
+    bool table; /* with the table as it is now */
+};
+/* A decision about j as it is made, before the table changes; NULL when out of memory. */
+struct sched_choice *placed_look(struct sched *s, struct job *j, const struct placed_why *why);
+/* What became of it; c may be NULL and is taken over. */
+void placed_add(struct sched *s, const struct job *j, struct sched_choice *c,
+                const struct sched_placement *e);
+void placed_begun(struct sched *s, const struct job *j, const struct miss *miss);
+
+/* count.c */
+struct count_begin {
+    bool judged; /* it may use what is kept */
+    struct miss miss;
+    uint64_t back; /* the request whose next turn it is; 0: none */
+};
+/* A job is to begin for the first time, with the first n tokens of `source`; before the table changes. */
+struct count_begin count_judge(struct sched *s, struct job *j, uint32_t source, uint32_t n);
+/* It has. */
+void count_begun(struct sched *s, struct job *j, uint32_t n, const struct count_begin *b);
+/* A history is about to lose its end or all. */
+void count_lost(struct sched *s, uint32_t at, enum miss_reason reason);
+/* n tokens of j came; before_ns: when the one before them did, 0: there was none. */
+void count_tokens(struct sched *s, const struct job *j, uint32_t n, uint64_t before_ns);
+void count_end(struct sched *s, const struct job *j, enum sched_stop stop);
+/* A job has ended, and its history stays at j->at. */
+void count_left(struct sched *s, const struct job *j);
+
 /* status.c */
+const char *status_state_name(uint32_t state); /* "blank", "expired", "protected" */
 int status_init(struct sched *s);
 void status_clear(struct sched *s);
 void status_publish(struct sched *s, const char *doing);

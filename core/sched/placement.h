@@ -4,6 +4,7 @@
 #include "sched/sched.h"
 
 #define SCHED_PLACEMENTS 96u
+#define SCHED_REASON_SIZE 32
 
 enum sched_placement_kind {
     SCHED_PLACE,        /* a request runs in `slot`; its first `tokens` come from `source` */
@@ -27,9 +28,14 @@ struct sched_placement {
     uint32_t tokens;
     uint32_t took_us;         /* of parks, moves and forks: while they were made nothing else ran */
     uint64_t job, client_key; /* 0: nobody's */
-    char reason[32];
+    char request_id[SCHED_ID_MAX + 1];
+    uint64_t generation; /* of the policy in use */
+    char reason[SCHED_REASON_SIZE];
 };
 
 const char *sched_placement_name(enum sched_placement_kind kind); /* "park_skip" */
+/* [any thread] From now on fn(arg) is called after each new event, on the scheduler's thread, and must not
+ * block; NULL: no more, and when this returns none is under way. */
+void sched_placements_watch(struct sched *s, void (*fn)(void *arg), void *arg);
 /* [any thread] Those after `after` (an id; 0: all there are), oldest first; returns how many. */
 size_t sched_placements_get(struct sched *s, uint64_t after, struct sched_placement ret[SCHED_PLACEMENTS]);

@@ -1,14 +1,18 @@
 /* Private to the scheduler's files: what a job and the scheduler are made of.
- * Lock order: `admission.lock`, `status_lock` and `ring.lock` are leaves; none is held while another is
- * taken, nor while a job's on_event or the engine is called. */
+ * Lock order: `admission.lock`, `status_lock`, `ring.lock` and `placed.lock` are leaves; none is held while
+ * another is taken, nor while a job's on_event or the engine is called. `ring.watch_lock` is held while the
+ * watcher of placement events is called, which may take locks of its own. */
 #pragma once
 #include "engine/drafts.h"
 #include "model/textout.h"
 #include "policy/host.h"
 #include "sched/histories.h"
+#include "sched/placed.h"
 #include "sched/placement.h"
 #include "slots/giveup.h"
+#include "slots/misses.h"
 #include "slots/prompt.h"
+#include "slots/returns.h"
 #include "util/queue.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,6 +27,8 @@ struct job {
     bool waiting;               /* admission.lock; has no slot */
     uint32_t request_flags;
     uint64_t client_key, session_key, parent_key, line_key, salt;
+    char request_id[SCHED_ID_MAX + 1];
+    int answers;
 
     int32_t *seq; /* the prompt and what was generated */
     uint32_t n_seq, cap_seq, n_prompt;
@@ -88,6 +94,15 @@ struct placement_ring {
     pthread_mutex_t lock;
     uint64_t next_id, wall_ns; /* wall clock - monotonic clock */
     struct sched_placement at[SCHED_PLACEMENTS];
+    pthread_mutex_t watch_lock; /* held while the watcher is called */
+    void (*watch)(void *arg);
+    void *watch_arg;
+};
+
+struct placed_ring {
+    pthread_mutex_t lock;
+    uint32_t next;
+    struct sched_placed **at; /* [SCHED_PLACED], NULL where none is yet */
 };
 
 struct sched {
@@ -137,7 +152,12 @@ struct sched {
         uint64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
     } count;
 
+    struct sched_tally tally;
+    struct misses *misses;
+    struct returns *returns;
+
     struct placement_ring ring;
+    struct placed_ring placed;
     pthread_mutex_t status_lock;
     struct sched_status *status; /* status_lock: the published record */
     struct sched_status *spare;  /* the scheduler's, to be filled next */

@@ -77,13 +77,9 @@ void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char 
         leave_slot(s, j, end_of(j, stop));
     else
         queue_remove(s, j);
-    if (stop == SCHED_STOP_CANCELLED)
-        s->count.cancelled++;
-    else if (stop == SCHED_STOP_FAILED)
-        s->count.failed++;
-    else
-        s->count.completed++;
+    count_end(s, j, stop);
     if (ran) {
+        count_left(s, j);
         room_ask_superseded(s);
         room_ask_worth(s, true);
     }

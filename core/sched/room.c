@@ -105,6 +105,7 @@ static uint32_t blocks_needed(const struct sched *s, uint32_t n_rows)
 static void evict(struct sched *s, uint32_t i, uint32_t keep)
 {
     uint32_t had = slots_at(s->h.table, i)->n;
+    count_lost(s, i, MISS_EVICTED_MEMORY);
     histories_cut(&s->h, i, keep);
     events_add(
         s,

@@ -3,8 +3,8 @@
  * Files: sched.c (doors, the loop), admission.c (who is in), queue.c (the waiting list and its order),
  * claim.c (from the queue into a slot), ask.c (questions to the policy), solo.c (main: parking, promotion,
  * drafts), room.c (memory), histories.c (the slot table and the engine's sessions as one), step.c (one
- * window), job.c (one generation), events.c (the ring of placement events), status.c (the published record).
- */
+ * window), job.c (one generation), events.c (the ring of placement events), placed.c (why the last requests
+ * ran where they did), count.c (times, misses, returns), status.c (the published record). */
 #include "sched/parts.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -114,7 +114,10 @@ static void sched_free(struct sched *s)
     snapshot_free(s->snapshot);
     giveup_free(s->giveup);
     drafts_free(s->solo.drafts);
+    misses_free(s->misses);
+    returns_free(s->returns);
     status_clear(s);
+    placed_clear(&s->placed);
     events_clear(&s->ring);
     admission_clear(&s->admission);
     queue_free(s->inbox);
@@ -167,6 +170,10 @@ static int open_histories(struct sched *s)
     struct snapshot_sizes sizes = policy_host_sizes(s->host);
     r = snapshot_new(s->h.table, &sizes, &s->snapshot);
     if (r == 0)
+        r = misses_new(MISSES_LOST, &s->misses);
+    if (r == 0)
+        r = returns_new(2 * (s->o.slots + 1), &s->returns);
+    if (r == 0)
         r = giveup_new(s->blocks, BLOCK_TOKENS, s->o.slots + 2, &s->giveup);
     if (r == 0)
         r = drafts_new(&s->solo.drafts);
@@ -187,6 +194,8 @@ static int allocate(struct sched *s)
         r = status_init(s);
     if (r == 0)
         r = events_init(&s->ring);
+    if (r == 0)
+        r = placed_init(&s->placed);
     return r < 0 ? r : open_histories(s);
 }
 

@@ -28,6 +28,7 @@ struct sched_token {
 
 #define SCHED_MAIN (-1) /* the solo session, where a slot is named */
 #define SCHED_NONE (-2)
+#define SCHED_ID_MAX 128
 
 struct sched_timings {
     uint32_t cached, prompt, generated; /* prompt: tokens processed = prompt length - cached */
@@ -75,6 +76,10 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     uint64_t session_key, parent_key, line_key;
     uint32_t request_flags;
     uint64_t salt; /* jobs of different salts share nothing */
+    /* For people: by what name to ask for it later (placed.h), at most SCHED_ID_MAX bytes are kept; may be
+     * NULL. And whether the prompt holds answers, so is no first turn: 1 yes, -1 no, 0: its turns tell. */
+    const char *request_id;
+    int answers;
     void (*on_event)(void *arg, const struct sched_event *ev);
     /* [scheduler thread] Whether the answer, whose text was all handed out, ends by asking for a tool:
      * policies are told that the client is about to come back. NULL: it never does. */
@@ -125,29 +130,4 @@ struct sched_inside {
 /* [any thread] False when it is in none. Waits for nobody: it also tells of a call that never returns. */
 bool sched_inside_policy(const struct sched *s, struct sched_inside *ret_inside);
 
-/* What the last step looked like: an immutable record, replaced with each step, and before a job is told that
- * it has started or ended. */
-struct sched_slot_status {
-    bool busy, superseded;
-    uint64_t job; /* while busy */
-    uint32_t tokens, turn_tokens, turns;
-    const char *stop_reason; /* "none", "end_turn", "tool_use", "length", "cancelled" */
-    const char *state;       /* "blank", "expired", "protected": until ttl_s after last use */
-    uint64_t last_use_ns;    /* monotonic clock; 0: never */
-    uint64_t client_key;
-    double ttl_s, retention, value;
-};
-struct sched_status {
-    uint64_t step, last_step_ns; /* monotonic clock */
-    uint32_t running, waiting, slots;
-    uint64_t started, completed, cancelled,
-        failed; /* started = completed + cancelled + failed + running + waiting */
-    uint64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
-    uint32_t kv_blocks, kv_blocks_used;
-    const char *doing; /* "idle", "reading a prompt", "decoding" */
-    const char *policy;
-    struct sched_slot_status slot[]; /* `slots` of them and main */
-};
-/* [any thread] A copy, to be freed with free(); NULL only when out of memory. Does not wait for the
- * scheduler. */
-struct sched_status *sched_status_get(struct sched *s);
+#include "sched/status.h"

@@ -12,9 +12,23 @@
  * Thread: the scheduler's. Tests: tests/unit/test_sched.c */
 #include "sched/parts.h"
 #include "util/clock.h"
+#include <math.h>
+#include <stdlib.h>
 
 #define RETURNS_MAX 2u
 #define RETURN_TOKENS 32u /* fewer to go are not worth the way back */
+
+static const struct placed_why alone_why = {
+    .reason = "solo",
+    .sentence = "No other request runs, so it runs on main, where drafts make it faster.",
+    .loss = NAN,
+    .table = true,
+};
+static const struct placed_why back_why = {
+    .reason = "left_alone",
+    .sentence = "All others have ended, so it goes on on main, where drafts make it faster.",
+    .loss = NAN,
+};
 
 struct job *solo_job(const struct sched *s)
 {
@@ -41,6 +55,14 @@ static bool park(struct sched *s, struct job *j, uint32_t source)
     if (excluded)
         slots_set_excluded(s->h.table, source, true);
     int decided = ask_park(s, j, POLICY_NO_SLOT, &p);
+    struct placed_why why = { .reason = p.reason,
+                              .sentence = p.sentence,
+                              .asked = true,
+                              .by_builtin = p.by_builtin,
+                              .generation = policy_host_generation(s->host),
+                              .loss = NAN,
+                              .table = true };
+    struct sched_choice *choice = placed_look(s, j, &why);
     if (excluded)
         slots_set_excluded(s->h.table, source, false);
     struct sched_placement e = {
@@ -57,6 +79,7 @@ static bool park(struct sched *s, struct job *j, uint32_t source)
             p.reason = "out_of_memory";
         }
     }
+    placed_add(s, j, choice, &e);
     events_add(s, e, j, p.reason);
     return e.kind == SCHED_PARK;
 }
@@ -85,9 +108,12 @@ bool solo_start(struct sched *s, struct job *j)
     bool same = claim_reuses(j) && slots_prompt_continues(s->h.table, j->prompt, at);
     if (slots_at(s->h.table, at)->n && !same)
         park(s, j, source);
+    struct sched_choice *choice = placed_look(s, j, &alone_why);
     uint64_t begin = clock_now_ns();
-    if (claim_begin(s, j, at, source, n) < 0)
+    if (claim_begin(s, j, at, source, n) < 0) {
+        free(choice);
         return claim_no_memory(s, j);
+    }
     claim_tell(s, j,
                (struct sched_placement){ .kind = !n             ? SCHED_PLACE
                                                  : source != at ? SCHED_RESTORE
@@ -97,7 +123,7 @@ bool solo_start(struct sched *s, struct job *j)
                                          .source = n ? events_slot(s, source) : SCHED_NONE,
                                          .tokens = n,
                                          .took_us = micros_since(begin) },
-               "solo");
+               choice, "solo");
     return true;
 }
 
@@ -115,19 +141,23 @@ bool solo_promote(struct sched *s, uint32_t reserved)
     if (decided != POLICY_DECIDED)
         return false;
     uint32_t n = slots_at(s->h.table, j->at)->n;
+    struct placed_why why = claim_why(s, &p);
+    struct sched_choice *choice = placed_look(s, j, &why);
     claim_note_overwrite(s, j, p.slot, s->h.n, n);
     uint64_t begin = clock_now_ns();
-    if (histories_hand_over(&s->h, j->at, p.slot, (int64_t)s->now_ns) < 0)
+    if (histories_hand_over(&s->h, j->at, p.slot, (int64_t)s->now_ns) < 0) {
+        free(choice);
         return false;
+    }
     j->at = p.slot;
     j->slot = (int32_t)p.slot;
-    events_add(s,
-               (struct sched_placement){ .kind = SCHED_PROMOTE,
-                                         .slot = j->slot,
-                                         .source = SCHED_MAIN,
-                                         .tokens = n,
-                                         .took_us = micros_since(begin) },
-               j, p.reason);
+    struct sched_placement e = { .kind = SCHED_PROMOTE,
+                                 .slot = j->slot,
+                                 .source = SCHED_MAIN,
+                                 .tokens = n,
+                                 .took_us = micros_since(begin) };
+    placed_add(s, j, choice, &e);
+    events_add(s, e, j, p.reason);
     return true;
 }
 
@@ -160,13 +190,13 @@ void solo_return(struct sched *s)
     j->returned++;
     j->at = s->h.n;
     j->slot = SCHED_MAIN;
-    events_add(s,
-               (struct sched_placement){ .kind = SCHED_BACK_TO_SOLO,
-                                         .slot = SCHED_MAIN,
-                                         .source = (int32_t)from,
-                                         .tokens = slots_at(s->h.table, s->h.n)->n,
-                                         .took_us = micros_since(begin) },
-               j, "left_alone");
+    struct sched_placement e = { .kind = SCHED_BACK_TO_SOLO,
+                                 .slot = SCHED_MAIN,
+                                 .source = (int32_t)from,
+                                 .tokens = slots_at(s->h.table, s->h.n)->n,
+                                 .took_us = micros_since(begin) };
+    placed_add(s, j, placed_look(s, j, &back_why), &e);
+    events_add(s, e, j, back_why.reason);
 }
 
 /* ---- drafts ---- */

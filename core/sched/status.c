@@ -1,6 +1,6 @@
 /* Status: the record of the last step for anyone who asks. The scheduler fills a spare record and exchanges
  * two pointers, so a reader waits at most for a copy of a few kilobytes and the scheduler for nobody's work.
- * Tests: tests/unit/test_sched.c */
+ * Tests: tests/unit/test_sched.c, test_sched_counts.c */
 #include "sched/parts.h"
 #include "util/clock.h"
 #include <errno.h>
@@ -39,7 +39,7 @@ static const char *stop_name(uint32_t reason)
     return names[reason < POLICY_STOPS ? reason : POLICY_STOP_NONE];
 }
 
-static const char *state_name(uint32_t state)
+const char *status_state_name(uint32_t state)
 {
     return state == POLICY_STATE_PROTECTED ? "protected"
            : state == POLICY_STATE_EXPIRED ? "expired"
@@ -57,9 +57,11 @@ static struct sched_slot_status slot_status(const struct sched *s, uint32_t i)
         .turn_tokens = h->turn_tokens,
         .turns = h->label.turns,
         .stop_reason = stop_name(h->label.stop_reason),
-        .state = state_name(w->state),
+        .state = status_state_name(w->state),
         .last_use_ns = h->label.last_use_ns > 0 ? (uint64_t)h->label.last_use_ns : 0,
         .client_key = h->label.client_key,
+        .request = h->label.request_key,
+        .cached = h->label.cached,
         .ttl_s = w->ttl_s,
         .retention = w->retention,
         .value = w->value,
@@ -91,9 +93,13 @@ void status_publish(struct sched *s, const char *doing)
         .accepted_tokens = s->count.accepted_tokens,
         .kv_blocks = info.blocks,
         .kv_blocks_used = info.blocks_used,
+        .kv_block_tokens = BLOCK_TOKENS,
+        .kv_bytes = info.kv_bytes,
+        .prompt_tokens_per_s = prompt_rate_measured(&s->rate),
+        .tally = s->tally,
         .doing = doing,
-        .policy = policy_host_name(s->host),
     };
+    policy_host_status(s->host, &st->policy);
     for (uint32_t i = 0; i <= s->o.slots; i++)
         st->slot[i] = slot_status(s, i);
     for (uint32_t i = 0; i < s->n_running; i++)

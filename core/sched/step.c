@@ -237,6 +237,7 @@ static void take_row(struct sched *s, uint32_t i)
     const struct engine_row *row = &s->rows[i];
     const char *error = NULL;
     uint32_t before = j->generated, right = 0, n_draft = s->solo.n_draft;
+    uint64_t before_ns = j->first_ns ? j->last_ns : 0;
     if (!n_draft)
         histories_took(&s->h, j->at, row->tokens, row->n);
     if (!n_draft && row->n > 1)
@@ -252,7 +253,7 @@ static void take_row(struct sched *s, uint32_t i)
         s->count.drafted_tokens += n_draft;
         s->count.accepted_tokens += right;
     }
-    s->count.generated_tokens += j->generated - before;
+    count_tokens(s, j, j->generated - before, before_ns);
     if (stop != SCHED_STOP_NONE)
         queue_end(s, j, stop, error);
 }
@@ -307,6 +308,7 @@ bool step_run(struct sched *s)
         snprintf(text, sizeof text, "the engine failed: %s", *err ? err : "out of memory");
         fail_rows(s, n_rows, text);
     } else {
+        s->tally.read_tokens += chunk;
         measure(s, n_rows, chunk, took);
         log_window(s, n_rows, chunk, took);
         for (uint32_t i = 0; i < n_rows; i++)

@@ -266,7 +266,7 @@ static struct slots_label label_of(const struct slots_history *h)
 }
 
 static struct slots_label label_for(const struct slots_request *r, const struct slots_label *before,
-                                    bool continues)
+                                    bool continues, uint32_t n)
 {
     uint32_t turns = continues ? before->turns : 0;
     return (struct slots_label){
@@ -280,6 +280,7 @@ static struct slots_label label_for(const struct slots_request *r, const struct 
         .parent_key = r->parent_key,
         .line_key = r->line_key,
         .request_key = r->request_key,
+        .cached = r->resumed && continues ? before->cached : n,
     };
 }
 
@@ -316,7 +317,7 @@ int slots_begin(struct slots *s, uint32_t at, uint32_t source, uint32_t n, const
             return err;
     }
     h->before = before;
-    h->label = label_for(r, &before, continues);
+    h->label = label_for(r, &before, continues, n);
     h->fed = 0;
     h->busy = true;
     h->excluded = h->held = false;

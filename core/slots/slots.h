@@ -40,6 +40,7 @@ struct slots_label {
     uint32_t request_flags; /* POLICY_REQUEST_* */
     uint64_t client_key, session_key, parent_key, line_key;
     uint64_t request_key; /* the request itself; 0: unknown */
+    uint32_t cached;      /* tokens it began with */
 };
 
 struct slots_history { /* to be read */

@@ -218,9 +218,11 @@ static void op_begin(struct world *w)
     struct slow *h = &w->h[at];
     struct slots_label before = { 0 };
     uint32_t turns = 0;
+    bool same = false;
     if (n) {
         before = slow_label(f);
-        turns = slow_turns(f) && n >= slow_turns(f) ? before.turns : 0;
+        same = slow_turns(f) && n >= slow_turns(f);
+        turns = same ? before.turns : 0;
         bool whole = n == f->n;
         if (f != h)
             slow_take(h, f);
@@ -235,7 +237,8 @@ static void op_begin(struct world *w)
                                      .turns = turns + !(r.resumed && turns),
                                      .prompt_tokens = r.prompt_tokens,
                                      .session_key = r.session_key,
-                                     .request_key = r.request_key };
+                                     .request_key = r.request_key,
+                                     .cached = r.resumed && same ? before.cached : n };
     h->fed = 0;
     h->busy = true;
     h->excluded = h->held = false;
