@@ -8,7 +8,8 @@
 int cmd_serve(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
-int cmd_model(int argc, char **argv); /* info, tokenize, render */
+int cmd_policy(int argc, char **argv); /* check */
+int cmd_model(int argc, char **argv);  /* info, tokenize, render */
 
 /* Prints "berth: ..." to standard error. */
 __attribute__((format(printf, 1, 2))) void cmd_error(const char *fmt, ...);

@@ -1,6 +1,7 @@
 /* Main: picks the subcommand and prints what belongs to none. Arguments and wiring only.
  * Must not know: what a subcommand does with its arguments. Tests: tests/e2e/test_cli.py */
 #include "cmd.h"
+#include "cmd_crash.h"
 #include "config/config.h"
 #include "util/jsonx.h"
 
@@ -19,6 +20,7 @@ static const struct {
     { "serve", cmd_serve, "serve a model over HTTP" },
     { "check", cmd_check, "check a configuration and print the effective one" },
     { "bench", cmd_bench, "measure prompt reading and decoding" },
+    { "policy", cmd_policy, "look into a placement policy" },
     { "model", cmd_model, "look into a model file: info, tokenize, render" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
@@ -102,6 +104,7 @@ static void fill_standard_streams(void)
 int main(int argc, char **argv)
 {
     fill_standard_streams();
+    crash_install();
 
     int code = run(argc, argv);
 

@@ -32,6 +32,17 @@ void api_on_live(struct http_request *r, void *arg)
     api_reply_json(r, 200, json_pack("{s:s}", "status", "ok"));
 }
 
+/* In a call of a policy for as long as that; says in which. */
+static bool is_held_up(const struct api *a, uint64_t now_ns, char *text, size_t size)
+{
+    struct sched_inside in;
+    if (!sched_inside_policy(a->o.sched, &in) || now_ns < in.since_ns ||
+        now_ns - in.since_ns <= a->o.live.watchdog_s * NS_PER_S)
+        return false;
+    snprintf(text, size, "inside policy %s, function %s", in.policy, in.function);
+    return true;
+}
+
 void api_on_ready(struct http_request *r, void *arg)
 {
     const struct api *a = arg;
@@ -40,14 +51,16 @@ void api_on_ready(struct http_request *r, void *arg)
         api_reply_json(r, 500, NULL);
         return;
     }
+    char doing[96];
     uint64_t now = clock_now_ns(), idle_ns = now > st->last_step_ns ? now - st->last_step_ns : 0;
-    bool stuck = st->running + st->waiting && idle_ns > a->o.live.watchdog_s * NS_PER_S;
+    bool held_up = is_held_up(a, now, doing, sizeof doing);
+    bool stuck = held_up || (st->running + st->waiting && idle_ns > a->o.live.watchdog_s * NS_PER_S);
     json_t *json = json_pack("{s:s, s:s, s:i, s:i, s:f}", "status",
                              a->draining ? "draining"
                              : stuck     ? "stuck"
                                          : "ready",
-                             "doing", st->doing, "running", (int)st->running, "waiting", (int)st->waiting,
-                             "seconds_since_step", (double)(idle_ns / NS_PER_MS) / 1e3);
+                             "doing", held_up ? doing : st->doing, "running", (int)st->running, "waiting",
+                             (int)st->waiting, "seconds_since_step", (double)(idle_ns / NS_PER_MS) / 1e3);
     if (a->draining || stuck)
         http_reply_header(r, "Retry-After", "5");
     api_reply_json(r, a->draining || stuck ? 503 : 200, json);

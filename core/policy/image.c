@@ -1,5 +1,5 @@
-/* Image: see image.h. Section headers are not looked at: they need not be there, and the dynamic linker does not
- * read them either. */
+/* Image: see image.h. Section headers are not looked at: they need not be there, and the dynamic linker does
+ * not read them either. */
 #include "policy/image.h"
 #include <elf.h>
 #include <errno.h>
@@ -252,7 +252,7 @@ static int find_symbol(const struct image *m, const struct tables *t, const char
 }
 
 int policy_image_find(const void *bytes, size_t len, const char *name, struct policy_image_symbol *ret_symbol,
-                    char *err, size_t errlen)
+                      char *err, size_t errlen)
 {
     struct image m = { .bytes = bytes, .len = len, .err = err, .errlen = errlen };
     struct tables t = { 0 };

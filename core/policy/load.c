@@ -212,8 +212,7 @@ static int check_entry(struct loading *l)
 
 static int open_object(struct loading *l)
 {
-    const char *base = strrchr(l->o->path, '/');
-    policy_marker_enter(&l->marker, base ? base + 1 : l->o->path, "loading", 0);
+    policy_marker_enter(&l->marker, "unnamed", "constructor", 0);
     int r = policy_object_open(l->object, l->err, l->errlen);
     policy_marker_leave(&l->marker);
     if (r < 0)

@@ -240,7 +240,9 @@ static const char *last_line(struct child *c)
 
 static int judge(struct child *c, int status, char *err, size_t errlen)
 {
-    const char *line = last_line(c);
+    const char *line = last_line(c), *inside = strstr(line, "inside policy ");
+    if (inside) /* of the line its crash handler wrote */
+        line = inside;
     if (WIFSIGNALED(status)) {
         snprintf(err, errlen, "probe: killed by signal %d (%s)%s%s", WTERMSIG(status),
                  strsignal(WTERMSIG(status)), *line ? ": " : "", line);

@@ -240,7 +240,7 @@ static int fill(struct policy_settings *p, const struct slot_policy *entry,
             return -ENOMEM;
         }
         if (!parse(&s, t->text, v, why, sizeof why)) {
-            snprintf(err, errlen, "%s: %s (%.200s; %.300s)", s.name, why, s.help, t->origin);
+            snprintf(err, errlen, "%s: %s (%.300s)", s.name, why, t->origin);
             return -EDOM;
         }
     }

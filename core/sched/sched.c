@@ -6,6 +6,7 @@
  * window), job.c (one generation), events.c (the ring of placement events), placed.c (why the last requests
  * ran where they did), count.c (times, misses, returns), status.c (the published record). */
 #include "sched/parts.h"
+#include "util/altstack.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include "util/rng.h"
@@ -60,6 +61,8 @@ static void check(const struct sched *s)
 static void *thread_main(void *arg)
 {
     struct sched *s = arg;
+    struct altstack stack = { 0 };
+    (void)altstack_begin(&stack); /* a policy that recurses without end is named all the same */
     while (!atomic_load(&s->stopping)) {
         take_messages(s);
         s->now_ns = s->o.now_ns();
@@ -84,6 +87,7 @@ static void *thread_main(void *arg)
     end_all(s);
     status_publish(s, "stopped");
     ask_end(s);
+    altstack_end(&stack);
     return NULL;
 }
 

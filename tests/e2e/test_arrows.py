@@ -20,7 +20,7 @@ ARROWS = {
     "core/sched": {"core/engine", "core/model", "core/slots", "core/policy", "core/abi"},
     "core/http": set(),
     "core/api": {"core/http", "core/model", "core/sched"},
-    "core": {"core/config", "core/sched", "core/http", "core/api", "core/engine", "core/model"},
+    "core": {"core/policy", "core/abi", "core/config", "core/sched", "core/http", "core/api", "core/engine", "core/model"},
     "kernels": set(),
     "plugins": {"core/abi"},
 }
