@@ -56,8 +56,8 @@
  * Numbers are double throughout and each formula is computed as it is written here. "Protected" and x are
  * told by the same two doubles, age and ttl, so no history is neither protected nor expired.
  *
- * Any thread; a decision is a function of its arguments. Cost: each history is judged at most three times in
- * a call, and judging takes one pass over its row of shared lengths.
+ * Any thread; a decision is a function of its arguments. A call judges each history once, which takes one
+ * pass over its row of shared lengths; collateral, where there is any, is the square of that.
  * Must not know: tokens, clocks, who asks. Tests: tests/unit/test_value.c (recorded decisions),
  * tests/property/value_model.c (another implementation, and what must hold for every table) */
 #include "policy.h"
@@ -346,46 +346,47 @@ static struct candidate continue_it(const struct value *x, const struct policy_s
     return best;
 }
 
+/* Every free slot, judged once. `list` has room for all slots. */
+static uint32_t list_free(const struct value *x, const struct policy_snapshot *s, struct candidate *list)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_slots; i++)
+        if (policy_is_free(policy_at(s, i)))
+            list[n++] = candidate_of(x, s, i);
+    return n;
+}
+
 /* Step 2: where nothing that is protected is lost. */
-static struct candidate take_unprotected(const struct value *x, const struct policy_snapshot *s,
-                                         struct policy_place *answer)
+static struct candidate take_unprotected(const struct policy_snapshot *s, const struct candidate *list,
+                                         uint32_t n, struct policy_place *answer)
 {
     struct candidate best = no_candidate;
-    for (uint32_t i = 0; i < s->n_slots; i++) {
-        if (!policy_is_free(policy_at(s, i)))
+    for (uint32_t k = 0; k < n; k++) {
+        if (list[k].is_protected || list[k].collateral > 0)
             continue;
-        struct candidate c = candidate_of(x, s, i);
-        if (c.is_protected || c.collateral > 0)
-            continue;
-        note(answer, &c);
-        if (better(s, &c, &best))
-            best = c;
+        note(answer, &list[k]);
+        if (better(s, &list[k], &best))
+            best = list[k];
     }
     answer->reason = best.blank ? REASON_NEW_BLANK : best.keep ? REASON_NEW_KEPT : REASON_NEW_EXPIRED;
     return best;
 }
 
 /* Step 3: something protected goes. Losses within a tenth of the least are alike. */
-static struct candidate take_protected(const struct value *x, const struct policy_snapshot *s,
+static struct candidate take_protected(const struct policy_snapshot *s, struct candidate *list, uint32_t n,
                                        struct policy_place *answer)
 {
     struct candidate best = no_candidate;
     double least = INFINITY;
-    for (uint32_t i = 0; i < s->n_slots; i++) {
-        if (!policy_is_free(policy_at(s, i)))
-            continue;
-        struct candidate c = candidate_of(x, s, i);
-        note(answer, &c);
-        if (c.loss < least)
-            least = c.loss;
+    for (uint32_t k = 0; k < n; k++) {
+        note(answer, &list[k]);
+        if (list[k].loss < least)
+            least = list[k].loss;
     }
-    for (uint32_t i = 0; i < s->n_slots; i++) {
-        if (!policy_is_free(policy_at(s, i)))
-            continue;
-        struct candidate c = candidate_of(x, s, i);
-        c.keep = 0; /* here all are */
-        if (c.loss <= 1.10 * least && better(s, &c, &best))
-            best = c;
+    for (uint32_t k = 0; k < n; k++) {
+        list[k].keep = 0; /* here all are */
+        if (list[k].loss <= 1.10 * least && better(s, &list[k], &best))
+            best = list[k];
     }
     answer->reason = REASON_PROTECTED_OVERWRITTEN;
     return best;
@@ -395,11 +396,14 @@ static int place(const void *self, const struct policy_snapshot *s, const struct
                  struct policy_place *answer)
 {
     (void)request;
+    struct candidate list[POLICY_SLOTS_MAX];
     struct candidate chosen = continue_it(self, s, answer);
-    if (chosen.slot == POLICY_NO_SLOT)
-        chosen = take_unprotected(self, s, answer);
-    if (chosen.slot == POLICY_NO_SLOT)
-        chosen = take_protected(self, s, answer);
+    if (chosen.slot == POLICY_NO_SLOT) {
+        uint32_t n = list_free(self, s, list);
+        chosen = take_unprotected(s, list, n, answer);
+        if (chosen.slot == POLICY_NO_SLOT)
+            chosen = take_protected(s, list, n, answer);
+    }
 
     answer->slot = chosen.slot;
     if (chosen.slot == POLICY_NO_SLOT) {

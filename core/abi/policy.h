@@ -5,31 +5,44 @@
  * older copy. A policy sees lengths, ages and keys; never tokens, text, sockets or the engine.
  *
  * A policy includes this header, and policy_words.h if it likes, and nothing else of ours. It exports one
- * data symbol, slot_policy_entry, and hides everything else. Both headers are clean C11 and C++11.
+ * data symbol, slot_policy_entry, and hides everything else: what is hidden cannot collide with another
+ * policy's, and a data symbol can be read and judged before any code of the policy runs. Both headers are
+ * clean C11 and C++11. How to build, try and load a policy: plugins/README.md.
  *
- * Threads. `create` and `destroy` run on one thread at a time (the loader's). The four questions may be asked
- * on any thread, several at once. `self` does not change after `create`.
+ * Threads. Functions are tagged: [loader] one thread at a time, before the first question or after the last;
+ * [any] any thread, several at once, for shadows and tests ask beside the server. `self` does not change
+ * after `create`: that is what makes the second possible without locks.
  *
  * Purity. An answer depends on (settings, snapshot, request) alone: no clock, no allocation, no I/O, no lock,
- * no written global, no state from call to call. The host replays snapshots, asks twice and compares. Build
- * with -ffp-contract=off and without fast-math: the same table then gives the same decision with the same C
- * library.
+ * no written global, no state from call to call. So a decision never waits, can be replayed from its trace,
+ * and asked twice: the loader does that with tables of its own and refuses a policy that answers differently.
+ * Build with -ffp-contract=off and without fast-math: the same table then
+ * gives the same decision with the same C library (pow and its like differ between libraries in the last
+ * bit).
  *
- * Lifetimes. Whatever a call is given is valid until it returns and must not be written, except the answer.
- * Strings and tables of the entry live as long as the object is loaded; the host copies what it keeps.
+ * Lifetimes. Whatever a call is given, `create` included, is valid until it returns and must not be written,
+ * except the answer: the host uses the same memory for the next table. Strings and tables of the entry live
+ * as long as the object is loaded; the host copies what it keeps longer.
+ *
+ * Leaving. After `destroy` the object is closed and its code is gone. So it must leave nothing behind that
+ * could run: no thread, no atexit, no thread-local destructor. No exception, panic or longjmp may leave a
+ * function: the caller is C. A library it needs must be found by the system; it is opened from memory and
+ * has no folder of its own.
  *
  * Growth. A struct only grows at its end. The entry says how large each struct was when the policy was built;
  * the host lays out every struct, arrays included, at the larger of its own size and the policy's, extra
  * bytes zero (none may exceed 4,096 bytes). So a policy may read every field its header has, and in every
- * field 0 means unknown. Elements of an array lie `stride` bytes apart: never index with [] (policy_words.h
- * has the accessors). `size` at the head of a struct is what the host laid out.
+ * field 0 means unknown: an old policy runs in a new server and a new one in an old. Elements of an array
+ * lie `stride` bytes apart: never index with [] (policy_words.h has the accessors). `size` at the head of a
+ * struct is what the host laid out. Fields called `reserved` are 0, and to be left alone in answers.
  *
  * Units. Times are nanoseconds of one clock that never goes back, unless a name ends in _s (seconds). Lengths
- * are tokens. Keys are salted per process and never 0 when known: compare them, never store them.
+ * are tokens, below 2^31. Keys are salted per process and never 0 when known: compare them, never store them.
  *
- * Trust. The host checks every answer and answers itself, with its built-in policy, where one is not legal;
- * three breaches within a minute put the policy out of use until the next reload. A call should take under
- * 1 ms. A policy is trusted code all the same: one that never returns stops the server. */
+ * Trust. The host checks every answer and answers itself, with its built-in policy, where one is not legal,
+ * so that a mistake costs a decision and not a conversation; three such breaches within a minute put the
+ * policy out of use until the next reload. A call should take under 1 ms: requests wait for it. A policy is
+ * trusted code all the same: one that never returns stops the server. */
 #ifndef BERTH_ABI_POLICY_H
 #define BERTH_ABI_POLICY_H
 
@@ -43,6 +56,7 @@ extern "C" {
 #define POLICY_ABI_MAJOR 1u                       /* another one is refused */
 #define POLICY_ABI_MINOR 0u                       /* counts what was added since */
 #define POLICY_MAGIC UINT64_C(0x796c6f7068747262) /* "brthpoly" */
+#define POLICY_SLOTS_MAX 1024u /* of a snapshot: an array of so many may lie on the stack */
 
 /* ---- what exists: histories in slots, and main -------------------------------------------------------- */
 
@@ -126,7 +140,7 @@ struct policy_snapshot {
     uint32_t size;
     uint32_t flags;
     int64_t now_ns;
-    const struct policy_history *slots; /* n_slots >= 1 of them, slot_stride bytes apart */
+    const struct policy_history *slots; /* n_slots of them, 1..POLICY_SLOTS_MAX, slot_stride bytes apart */
     uint32_t n_slots;
     uint32_t slot_stride;
     const struct policy_history *main_history; /* the solo session's; NULL: there is none */
@@ -140,7 +154,7 @@ struct policy_snapshot {
     const struct policy_returns *returns; /* by stop reason, returns_stride bytes apart */
     uint32_t returns_stride;
     uint32_t reserved;
-    double prompt_tokens_per_s; /* measured speed of reading prompts */
+    double prompt_tokens_per_s; /* measured speed of reading prompts; 0: not yet */
     uint64_t seed;              /* for a policy that wants chance: the same for the same decision */
 };
 
@@ -222,6 +236,7 @@ struct policy_set {
 /* ---- what a policy declares -----------------------------------------------------------------------------
  */
 
+/* Answers carry an index into a table of these, so that no string crosses the border in a decision. */
 struct policy_reason {
     const char *name;     /* [a-z0-9_]{1,31} */
     const char *sentence; /* why, for people */
@@ -235,16 +250,18 @@ struct policy_reason {
 #define POLICY_TEXT 5u
 #define POLICY_CHOICE 6u
 
+/* One row of the table of settings. The host parses, checks bounds and tells operators what was wrong and
+ * where it was written, so that no policy has to. */
 struct policy_setting {
     const char *name; /* [a-z0-9_]{1,63} */
     uint32_t kind;
     uint32_t n_choices;
-    double min, max; /* bounds, both allowed, of int, real and seconds; of text: of its length */
-    const char *default_text;
-    const char *unit; /* "s", "tokens", "" */
-    const char *help; /* one sentence */
-    const char *env;  /* an environment name that is accepted too; NULL: none */
-    const char *const *choices;
+    double min, max;            /* bounds, both allowed, of int, real and seconds; of text: of its length */
+    const char *default_text;   /* as an operator would write it, within the bounds; bool: "true", "false" */
+    const char *unit;           /* "s", "tokens", "" */
+    const char *help;           /* one sentence */
+    const char *env;            /* an environment name that is accepted too; NULL: none */
+    const char *const *choices; /* n_choices names, 1..256, of a choice */
 };
 
 /* One value, parsed and within bounds. number and real are both set for int, real, seconds; bool: 0 or 1;
@@ -252,7 +269,7 @@ struct policy_setting {
 struct policy_value {
     int64_t number;
     double real;
-    const char *text;
+    const char *text; /* gone when create returns: copy it */
 };
 
 struct policy_create_args {
@@ -430,5 +447,8 @@ POLICY_AT(slot_policy, create, 160); POLICY_AT(slot_policy, destroy, 168); POLIC
 POLICY_AT(slot_policy, park_destination, 184); POLICY_AT(slot_policy, cache_state, 192);
 POLICY_AT(slot_policy, superseded_slots, 200);
 /* clang-format on */
+#undef POLICY_ASSERT
+#undef POLICY_AT
+#undef POLICY_SIZE
 
 #endif

@@ -7,6 +7,8 @@
 
 #define SIZE_LIMIT 4096u
 
+_Static_assert(SLOTS_MAX <= POLICY_SLOTS_MAX, "policies are promised no more slots than that");
+
 struct snapshot {
     uint32_t history_size, group_size, returns_size;
     /* All four are as large as any layout needs, so that another one costs no memory. */
