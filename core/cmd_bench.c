@@ -287,7 +287,8 @@ int cmd_bench(int argc, char **argv)
         CMD_OPTION_SET(&q.sets),
     };
     const struct cmd_spec spec = {
-        .usage = "berth bench [MODEL.gguf] [OPTION]... | berth bench --url URL [OPTION]...",
+        .usage = "berth bench [MODEL.gguf] [OPTION]... | berth bench --url URL [OPTION]... | berth bench "
+                 "policy [FILE] [OPTION]...",
         .about = "Measures prompt reading (prefill) and generating (decode) in this process: medians over "
                  "rounds, with\n"
                  "the least and the most. Speeds are over all streams together.\n\n"
@@ -298,13 +299,16 @@ int cmd_bench(int argc, char **argv)
                  "  --vs 'llama-bench -m {model} -p {prompt} -n {generate} -t {threads} -r 1 -o json'\n\n"
                  "--url URL measures a running server over HTTP instead, berth or llama-server alike, and "
                  "has options\n"
-                 "of its own: berth bench --url --help",
+                 "of its own: berth bench --url --help. berth bench policy measures decisions: berth bench "
+                 "policy --help",
         .options = options,
         .n_options = sizeof options / sizeof options[0],
         .max_words = 1,
     };
     int code;
 
+    if (argc > 1 && strcmp(argv[1], "policy") == 0)
+        return cmd_bench_policy(argc - 1, argv + 1);
     if (cmd_bench_http_wanted(argc, argv))
         return cmd_bench_http(argc, argv);
     code = cmd_args_parse(&spec, argc, argv, &q.words);

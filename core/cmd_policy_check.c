@@ -16,55 +16,6 @@
 
 extern char **environ;
 
-/* Pairs NAME=VALUE, split; `texts` owns what they point to. */
-struct pairs {
-    struct policy_given *items;
-    char **texts, **origins;
-    size_t n;
-};
-
-static void pairs_free(struct pairs *p)
-{
-    for (size_t i = 0; i < p->n; i++) {
-        free(p->texts[i]);
-        free(p->origins[i]);
-    }
-    free(p->items);
-    free(p->texts);
-    free(p->origins);
-}
-
-/* What is no pair is passed over, or told with -EINVAL where ret_wrong is given. */
-static int pairs_make(const char *const *from, size_t n, const char *before, struct pairs *p,
-                      const char **ret_wrong)
-{
-    p->items = calloc(n + 1, sizeof *p->items);
-    p->texts = calloc(n + 1, sizeof *p->texts);
-    p->origins = calloc(n + 1, sizeof *p->origins);
-    if (!p->items || !p->texts || !p->origins)
-        return -ENOMEM;
-    for (size_t i = 0; i < n; i++) {
-        size_t len = strcspn(from[i], "=");
-        if (!len || !from[i][len]) {
-            if (!ret_wrong)
-                continue;
-            *ret_wrong = from[i];
-            return -EINVAL;
-        }
-        char *text = strdup(from[i]), *origin = NULL;
-        if (text)
-            text[len] = '\0';
-        if (!text || asprintf(&origin, "%s %s", before, text) < 0) {
-            free(text);
-            return -ENOMEM;
-        }
-        p->texts[p->n] = text;
-        p->origins[p->n] = origin;
-        p->items[p->n++] = (struct policy_given){ .name = text, .text = text + len + 1, .origin = origin };
-    }
-    return 0;
-}
-
 /* ---- what was found ---- */
 
 static void print_settings(const struct policy_loaded *p)
@@ -114,7 +65,8 @@ static int fail(const char *path, int r, const char *err, bool probe)
     return r == -EDOM ? POLICY_PROBE_SETTINGS : POLICY_PROBE_REFUSED;
 }
 
-static int check(const char *path, const struct pairs *sets, const struct pairs *env, bool probe)
+static int check(const char *path, const struct policy_pairs *sets, const struct policy_pairs *env,
+                 bool probe)
 {
     char err[1024] = "";
     struct policy_loaded *p;
@@ -139,23 +91,23 @@ static int check(const char *path, const struct pairs *sets, const struct pairs 
 
 static int check_with(const char *path, const struct cmd_strings *sets, bool probe)
 {
-    struct pairs given = { 0 }, env = { 0 };
+    struct policy_pairs given = { 0 }, env = { 0 };
     const char *wrong = NULL;
     size_t n = 0;
     int code = EXIT_USAGE;
     while (environ && environ[n])
         n++;
-    int r = pairs_make(sets->items, sets->n, "--set", &given, &wrong);
+    int r = policy_pairs_make(sets->items, sets->n, "--set", &given, &wrong);
     if (r == 0)
-        r = pairs_make((const char *const *)environ, n, "environment", &env, NULL);
+        r = policy_pairs_make((const char *const *)environ, n, "environment", &env, NULL);
     if (r == -EINVAL)
         cmd_error("--set %.80s: NAME=VALUE is wanted", wrong);
     else if (r < 0)
         cmd_error("out of memory");
     else
         code = check(path, &given, &env, probe);
-    pairs_free(&given);
-    pairs_free(&env);
+    policy_pairs_free(&given);
+    policy_pairs_free(&env);
     return code;
 }
 

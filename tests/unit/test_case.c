@@ -2,8 +2,9 @@
  * are read as another reader reads them, and bad cases are refused by the name of what is wrong in them. */
 #include "policy_case.h"
 
+#include "policy/asker.h"
 #include "policy/case.h"
-#include "policy/host.h"
+#include "policy/load.h"
 #include "util/buf.h"
 #include "util/jsonx.h"
 
@@ -202,6 +203,66 @@ Test(case, a_machine_that_has_been_up_for_years_loses_no_nanosecond)
     buf_free(&b);
     policy_case_free(c);
     free(t);
+}
+
+/* ---- asked again ---- */
+
+/* Asks about d, and writes the answer. */
+static void write_answer(struct policy_asker *a, const struct policy_decision *d, struct buf *b)
+{
+    char err[160];
+    struct policy_decision with = *d;
+    buf_clear(b);
+    cr_assert_eq(policy_asker_ask(a, d, &with.answer, err, sizeof err), 0, "%s", err);
+    policy_answer_write(b, &with);
+    cr_assert(b->len > 4 && !b->failed);
+}
+
+/* Numbers are compared as they are printed, with all their digits. */
+static void ask_twice(struct policy_loaded *p, uint64_t seed, unsigned n)
+{
+    struct policy_asker *a;
+    struct policy_case *c;
+    struct buf first = { 0 }, line = { 0 }, again = { 0 };
+    uint64_t x = seed;
+    cr_assert_eq(policy_asker_new(p, &a), 0);
+    cr_assert_eq(policy_case_new(&c), 0);
+    for (unsigned i = 0; i < n; i++) {
+        struct case_table *t = random_table(&x);
+        struct policy_decision d = { .call = i % POLICY_CALLS, .policy = "p", .snapshot = &t->v };
+        if (d.call == POLICY_CALL_PLACE || d.call == POLICY_CALL_PARK)
+            d.request = &t->request;
+        d.placing = POLICY_NO_SLOT;
+        write_answer(a, &d, &first);
+        char err[160];
+        cr_assert_eq(policy_asker_ask(a, &d, &d.answer, err, sizeof err), 0);
+        buf_clear(&line);
+        policy_case_write_decided(&line, &d);
+        cr_assert_not_null(strstr(line.data, first.data), "a trace line says what was decided");
+        free(t);
+        cr_assert_str_eq(read_text(c, line.data, line.len), "");
+        write_answer(a, policy_case_get(c), &again);
+        cr_assert_str_eq(first.data, again.data, "%s", line.data);
+    }
+    buf_free(&first);
+    buf_free(&line);
+    buf_free(&again);
+    policy_asker_free(a);
+    policy_case_free(c);
+}
+
+Test(case, a_line_of_a_trace_is_decided_again_to_the_last_digit)
+{
+    char path[1024], err[512] = "";
+    struct policy_load_options o = { .path = path };
+    struct policy_loaded *value = NULL;
+    const char *build = getenv("BERTH_BUILD");
+    cr_assert_not_null(build, "BERTH_BUILD is not set");
+    snprintf(path, sizeof path, "%s/plugins/value.so", build);
+    cr_assert_eq(policy_load(&o, &value, err, sizeof err), 0, "%s", err);
+    ask_twice(policy_loaded_builtin(), 11, 1000);
+    ask_twice(value, 12, 2000);
+    policy_loaded_unref(value);
 }
 
 /* ---- recorded cases ---- */
