@@ -5,7 +5,10 @@
 #include "api/api.h"
 #include "cmd.h"
 #include "cmd_args.h"
+#include "cmd_serve_admin.h"
 #include "cmd_serve_load.h"
+#include "cmd_serve_notify.h"
+#include "cmd_serve_reload.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
@@ -15,29 +18,46 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DRAIN_TICK_MS 50
+#define TICK_MS 50
 
 struct server {
-    const struct config *config;
+    const struct config *config; /* as at start */
+    struct reload *reload;
+    struct admin *admin;
     struct loaded model;
     struct sched *sched;
     struct api *api;
     struct http *http;
+    struct http_route *routes;
     struct http_key *keys;
     size_t n_keys;
     bool draining, aborted;
     uint64_t drain_until_ns;
+    int64_t drain_s;
+    uint64_t watchdog_ns, watchdog_told_ns;
 };
 
-static void on_drain_tick(void *arg)
+/* The service manager hears of us twice as often as it must, as long as there is progress. */
+static void feed_watchdog(struct server *s)
+{
+    uint64_t now = clock_now_ns();
+    if (!s->watchdog_ns || now - s->watchdog_told_ns < s->watchdog_ns / 2 || api_stuck(s->api))
+        return;
+    serve_notify("WATCHDOG=1");
+    s->watchdog_told_ns = now;
+}
+
+static void on_tick(void *arg)
 {
     struct server *s = arg;
+    feed_watchdog(s);
     if (!s->draining)
         return;
     if (!s->aborted && clock_now_ns() >= s->drain_until_ns) {
         s->aborted = true;
         log_write(LOG_WARN, "drain", "state=\"time is over\" ended=%u", api_in_flight(s->api));
         api_abort(s->api, "the server is shutting down");
+        admin_abort(s->admin);
     }
     if (!api_in_flight(s->api))
         http_stop(s->http);
@@ -52,18 +72,38 @@ static void on_stop_signal(void *arg)
         _exit(1);
     }
     s->draining = true;
-    s->drain_until_ns = clock_now_ns() + (uint64_t)s->config->server.drain_s * NS_PER_S;
+    s->drain_until_ns = clock_now_ns() + (uint64_t)s->drain_s * NS_PER_S;
     log_write(LOG_INFO, "drain", "state=started in_flight=%u seconds=%lld", api_in_flight(s->api),
-              (long long)s->config->server.drain_s);
+              (long long)s->drain_s);
+    serve_notify("STOPPING=1\nSTATUS=Finishing what runs");
     api_drain(s->api);
-    on_drain_tick(s);
+    on_tick(s);
 }
 
 static void on_hangup(void *arg)
 {
-    (void)arg;
-    log_write(LOG_WARN, "hangup",
-              "state=ignored reason=\"the configuration is read at start only; restart to change it\"");
+    struct server *s = arg;
+    reload_ask(s->reload);
+}
+
+/* What a reload changes here and in the rooms that run on this thread. */
+static void put_settings(void *arg, const struct config *c, struct http_rules **rules)
+{
+    struct server *s = arg;
+    struct api_live live = serve_live(c);
+    api_set_live(s->api, &live);
+    sched_set_max_pause(s->sched, (uint32_t)c->engine.max_pause_ms);
+    sched_wake(s->sched);
+    s->drain_s = c->server.drain_s;
+    /* Refused only without any key beyond loopback, and that was looked at before anything was changed. */
+    if (http_rules_exchange(s->http, rules) < 0)
+        log_write(LOG_ERROR, "reload", "state=partial kept=\"the keys and web origins that were\"");
+}
+
+static void on_reloaded(void *arg, uint64_t ticket, const struct reload_outcome *o)
+{
+    struct server *s = arg;
+    admin_answer(s->admin, ticket, o);
 }
 
 static int start_sched(struct server *s, char *err, size_t errlen)
@@ -78,8 +118,15 @@ static int start_sched(struct server *s, char *err, size_t errlen)
         .chunk_tokens = LOAD_CHUNK_TOKENS,
         .max_pause_ms = (uint32_t)c->engine.max_pause_ms,
         .turn_token = l->turn_token,
+        .seat = reload_seat(s->reload),
+        .listeners = reload_listeners(s->reload),
     };
     return sched_start(l->engine, l->tokenizer, &o, &s->sched, err, errlen);
+}
+
+static json_t *policy_json(void *reload)
+{
+    return admin_policy_json(reload);
 }
 
 static int start_api(struct server *s, char *err, size_t errlen)
@@ -104,8 +151,24 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .max_json_depth = (uint32_t)c->server.max_json_depth,
         .max_unsent_bytes = (uint32_t)c->server.max_unsent_bytes,
         .live = serve_live(c),
+        .policy_json = policy_json,
+        .policy_arg = s->reload,
     };
     return api_new(&o, &s->api, err, errlen);
+}
+
+static int collect_routes(struct server *s, struct http_options *o)
+{
+    size_t n;
+    const struct http_route *routes = api_routes(s->api, &n);
+    s->routes = calloc(n + ADMIN_ROUTES, sizeof *s->routes);
+    if (!s->routes)
+        return -ENOMEM;
+    memcpy(s->routes, routes, n * sizeof *routes);
+    admin_routes(s->admin, s->routes + n);
+    o->routes = s->routes;
+    o->n_routes = n + ADMIN_ROUTES;
+    return 0;
 }
 
 static int start_http(struct server *s, char *err, size_t errlen)
@@ -113,8 +176,9 @@ static int start_http(struct server *s, char *err, size_t errlen)
     const struct config *c = s->config;
     int r;
     struct http_options o = serve_http_options(c, s->keys, s->n_keys);
-    o.routes = api_routes(s->api, &o.n_routes);
-    r = http_new(&o, &s->http, err, errlen);
+    r = collect_routes(s, &o);
+    if (r == 0)
+        r = http_new(&o, &s->http, err, errlen);
     if (r < 0)
         return r;
     api_attach(s->api, s->http);
@@ -124,9 +188,18 @@ static int start_http(struct server *s, char *err, size_t errlen)
     if (r == 0)
         r = http_on_signal(s->http, SIGHUP, on_hangup, s);
     if (r == 0)
-        r = http_every(s->http, DRAIN_TICK_MS, on_drain_tick, s);
+        r = http_every(s->http, TICK_MS, on_tick, s);
     if (r < 0)
         snprintf(err, errlen, "signals: %s", strerror(-r));
+    return r;
+}
+
+static int start_reload(struct server *s, char *err, size_t errlen)
+{
+    struct reload_hooks hooks = { .put = put_settings, .done = on_reloaded, .arg = s };
+    int r = reload_start(s->reload, s->http, &hooks);
+    if (r < 0)
+        snprintf(err, errlen, "the loader thread: %s", strerror(-r));
     return r;
 }
 
@@ -146,9 +219,13 @@ static void log_ready(const struct server *s, uint64_t start_ns)
               (double)(clock_now_ns() - start_ns) / 1e9);
 }
 
-static int start_all(struct server *s, char *err, size_t errlen)
+static int start_all(struct server *s, const struct reload_options *o, char *err, size_t errlen)
 {
     int r = check_settings(s->config, true, &s->keys, &s->n_keys, err, errlen);
+    s->drain_s = s->config->server.drain_s;
+    s->watchdog_ns = serve_notify_watchdog_ns();
+    if (r == 0)
+        r = reload_new(o, &s->reload, err, errlen);
     if (r == 0)
         r = load_model(s->config, &s->model, err, errlen);
     if (r == 0)
@@ -156,16 +233,40 @@ static int start_all(struct server *s, char *err, size_t errlen)
     if (r == 0)
         r = start_api(s, err, errlen);
     if (r == 0)
+        r = admin_new(s->reload, &s->admin);
+    if (r == 0)
         r = start_http(s, err, errlen);
+    if (r == 0)
+        r = start_reload(s, err, errlen);
     return r;
 }
 
-static int serve(const struct config *c, uint64_t start_ns)
+/* Workers before the scheduler, which they use; the loader before both, which it changes; then the scheduler:
+ * its last events go to the api's exchanges, of which none is left when http_run returns. */
+static void stop_all(struct server *s, int code)
 {
-    struct server s = { .config = c };
-    char err[1024] = "", quoted[512];
+    if (!reload_stop(s->reload)) {
+        log_write(LOG_ERROR, "exit", "code=%d reason=\"a policy that is being loaded does not return\"",
+                  code);
+        http_close_listeners(s->http); /* removes the socket files */
+        _exit(code);
+    }
+    api_free(s->api);
+    sched_stop(s->sched);
+    http_free(s->http);
+    admin_free(s->admin);
+    reload_free(s->reload);
+    free(s->routes);
+    free(s->keys);
+    loaded_clear(&s->model);
+}
+
+static int serve(const struct reload_options *o, uint64_t start_ns)
+{
+    struct server s = { .config = o->config };
+    char err[1400] = "", quoted[512];
     enum log_level level = LOG_INFO;
-    log_level_parse(c->log.level, &level);
+    log_level_parse(s.config->log.level, &level);
     log_level_set(level);
     signal(SIGPIPE, SIG_IGN);
     /* A rotated log or a closed terminal is no reason to end; SIGHUP is answered once the loop runs. */
@@ -173,23 +274,19 @@ static int serve(const struct config *c, uint64_t start_ns)
     signal(SIGUSR1, SIG_IGN);
     signal(SIGUSR2, SIG_IGN);
 
-    log_write(LOG_INFO, "start", "version=" BERTH_VERSION " model=%s",
-              log_quote(quoted, sizeof quoted, c->model.path ? c->model.path : "models/*.gguf"));
-    int r = start_all(&s, err, sizeof err);
+    log_write(
+        LOG_INFO, "start", "version=" BERTH_VERSION " model=%s",
+        log_quote(quoted, sizeof quoted, s.config->model.path ? s.config->model.path : "models/*.gguf"));
+    int r = start_all(&s, o, err, sizeof err);
     if (r < 0) {
         cmd_error("%s", err);
     } else {
         log_ready(&s, start_ns);
+        serve_notify("READY=1\nSTATUS=Serving\nMAINPID=%d", (int)getpid());
         r = http_run(s.http);
         log_write(LOG_INFO, "exit", "code=%d", r < 0);
     }
-    /* Workers first: they use the scheduler; then the scheduler: its last events go to the api's exchanges,
-     * of which none is left when http_run returns. */
-    api_free(s.api);
-    sched_stop(s.sched);
-    http_free(s.http);
-    free(s.keys);
-    loaded_clear(&s.model);
+    stop_all(&s, r < 0);
     return r < 0 ? 1 : 0;
 }
 
@@ -204,15 +301,18 @@ int cmd_serve(int argc, char **argv)
         .usage = "berth serve [--config FILE] [--set KEY=VALUE]...",
         .about =
             "Serves a model over HTTP. Without a configuration: the first models/*.gguf on 127.0.0.1:8080.\n"
-            "SIGTERM lets running requests finish first; a second one ends at once.",
+            "SIGTERM lets running requests finish first; a second one ends at once. SIGHUP reads the\n"
+            "configuration again and exchanges the policy and what else conf/README.md calls reloadable.",
         .options = options,
         .n_options = sizeof options / sizeof options[0],
     };
     int code = cmd_args_parse(&spec, argc, argv, NULL);
     if (code < 0)
         code = cmd_args_config(path, &sets, &config);
-    if (code < 0)
-        code = serve(config, start_ns);
+    if (code < 0) {
+        struct reload_options o = { .config = config, .path = path, .sets = sets.items, .n_sets = sets.n };
+        code = serve(&o, start_ns);
+    }
     config_free(config);
     cmd_strings_free(&sets);
     return code;

@@ -18,16 +18,14 @@ static int load_keys(const char *path, struct http_key **ret_keys, size_t *ret_n
     return r;
 }
 
-int check_settings(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
-                   char *err, size_t errlen)
+int check_keys(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
+               char *err, size_t errlen)
 {
     struct http_key *keys = NULL;
     size_t n_keys = 0;
-    int r = config_check_rules(c, err, errlen);
+    int r = 0;
 
-    if (r == 0)
-        r = config_check_files(c, err, errlen);
-    if (r == 0 && c->server.keys_file)
+    if (c->server.keys_file)
         r = load_keys(c->server.keys_file, &keys, &n_keys, err, errlen);
     if (r == 0) {
         struct http_options o = {
@@ -45,4 +43,14 @@ int check_settings(const struct config *c, bool try_bind, struct http_key **ret_
     *ret_keys = keys;
     *ret_n_keys = n_keys;
     return 0;
+}
+
+int check_settings(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
+                   char *err, size_t errlen)
+{
+    int r = config_check_rules(c, err, errlen);
+
+    if (r == 0)
+        r = config_check_files(c, err, errlen);
+    return r < 0 ? r : check_keys(c, try_bind, ret_keys, ret_n_keys, err, errlen);
 }

@@ -29,6 +29,9 @@ struct loaded {
  * what to do. */
 int check_settings(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
                    char *err, size_t errlen);
+/* The keys and the addresses alone: what a reload can change of these. */
+int check_keys(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
+               char *err, size_t errlen);
 /* Reads of the model and the chat template all but the weights. 1, with err saying so, when no model is named
  * and none is in ./models; the template is checked even then. */
 int check_model(const struct config *c, char *err, size_t errlen);

@@ -43,6 +43,29 @@ static bool is_held_up(const struct api *a, uint64_t now_ns, char *text, size_t 
     return true;
 }
 
+struct progress {
+    uint64_t idle_ns;
+    bool held_up, stuck;
+    char inside[96]; /* held up: in what */
+};
+
+static struct progress progress_of(const struct api *a, const struct sched_status *st)
+{
+    uint64_t now = clock_now_ns();
+    struct progress p = { .idle_ns = now > st->last_step_ns ? now - st->last_step_ns : 0 };
+    p.held_up = is_held_up(a, now, p.inside, sizeof p.inside);
+    p.stuck = p.held_up || (st->running + st->waiting && p.idle_ns > a->o.live.watchdog_s * NS_PER_S);
+    return p;
+}
+
+bool api_stuck(const struct api *a)
+{
+    struct sched_status *st = sched_status_get(a->o.sched);
+    bool stuck = st && progress_of(a, st).stuck;
+    free(st);
+    return stuck;
+}
+
 void api_on_ready(struct http_request *r, void *arg)
 {
     const struct api *a = arg;
@@ -51,19 +74,17 @@ void api_on_ready(struct http_request *r, void *arg)
         api_reply_json(r, 500, NULL);
         return;
     }
-    char doing[96];
-    uint64_t now = clock_now_ns(), idle_ns = now > st->last_step_ns ? now - st->last_step_ns : 0;
-    bool held_up = is_held_up(a, now, doing, sizeof doing);
-    bool stuck = held_up || (st->running + st->waiting && idle_ns > a->o.live.watchdog_s * NS_PER_S);
-    json_t *json = json_pack("{s:s, s:s, s:i, s:i, s:f}", "status",
-                             a->draining ? "draining"
-                             : stuck     ? "stuck"
-                                         : "ready",
-                             "doing", held_up ? doing : st->doing, "running", (int)st->running, "waiting",
-                             (int)st->waiting, "seconds_since_step", (double)(idle_ns / NS_PER_MS) / 1e3);
-    if (a->draining || stuck)
+    struct progress p = progress_of(a, st);
+    json_t *json =
+        json_pack("{s:s, s:s, s:i, s:i, s:f}", "status",
+                  a->draining ? "draining"
+                  : p.stuck   ? "stuck"
+                              : "ready",
+                  "doing", p.held_up ? p.inside : st->doing, "running", (int)st->running, "waiting",
+                  (int)st->waiting, "seconds_since_step", (double)(p.idle_ns / NS_PER_MS) / 1e3);
+    if (a->draining || p.stuck)
         http_reply_header(r, "Retry-After", "5");
-    api_reply_json(r, a->draining || stuck ? 503 : 200, json);
+    api_reply_json(r, a->draining || p.stuck ? 503 : 200, json);
     free(st);
 }
 
@@ -104,7 +125,8 @@ static json_t *metrics_json(const struct api *a, const struct sched_status *st)
 {
     const struct sched_slot_status *solo = &st->slot[st->slots];
     uint64_t now = clock_now_ns();
-    return json_pack(
+    json_t *policy = a->o.policy_json ? a->o.policy_json(a->o.policy_arg) : NULL;
+    json_t *json = json_pack(
         "{s:{s:s, s:i, s:i, s:i, s:i}, s:{s:s}, s:{s:s, s:i, s:i, s:i, s:f, s:f, s:s},"
         " s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}",
         "engine", "model", a->o.model_name, "max_context", (int)a->o.context, "slots", (int)st->slots,
@@ -117,6 +139,9 @@ static json_t *metrics_json(const struct api *a, const struct sched_status *st)
         (json_int_t)st->prompt_tokens, "cached_tokens", (json_int_t)st->cached_tokens, "generated_tokens",
         (json_int_t)st->generated_tokens, "drafted_tokens", (json_int_t)st->drafted_tokens, "accepted_tokens",
         (json_int_t)st->accepted_tokens);
+    json_object_update(json_object_get(json, "policy"), policy);
+    json_decref(policy);
+    return json;
 }
 
 static void put_metric(struct buf *b, const char *name, const char *type, const char *help, uint64_t value)

@@ -25,6 +25,9 @@ struct api_options {
     uint32_t context, context_train, n_embd, slots;
     uint32_t workers, max_json_depth, max_unsent_bytes;
     struct api_live live;
+    /* [event thread] What /metrics tells of the policy beside what the scheduler knows; may be NULL. */
+    struct json_t *(*policy_json)(void *arg);
+    void *policy_arg;
 };
 
 /* Starts the workers. The http server is made after it, from api_routes; api_attach tells it which one. */
@@ -35,6 +38,8 @@ void api_attach(struct api *a, struct http *h);
 void api_set_live(struct api *a, const struct api_live *live);
 /* From now on new requests get 503 with Retry-After, and /ready says draining. Event thread. */
 void api_drain(struct api *a);
+/* Whether /ready says that the scheduler is stuck. Event thread. */
+bool api_stuck(const struct api *a);
 /* Requests in flight (workers and jobs). Event thread. */
 uint32_t api_in_flight(const struct api *a);
 /* Ends what still runs with an error event. Event thread. */

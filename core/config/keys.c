@@ -110,7 +110,7 @@ const struct config_key config_keys[] = {
     { "sampling.repeat_penalty", REAL(sampling.repeat_penalty, "1", 0.01, 10), UNIT(""), RELOAD,
       HELP("Default repeat_penalty over the last 64 tokens; 1: off.") },
 
-    { "policy.path", PATH(policy.path), UNIT(""), RELOAD,
+    { "policy.path", PATH(policy.path), .tried_later = true, UNIT(""), RELOAD,
       HELP("The placement policy, a shared object; null: the built-in one, or with STRATA_SLOT_CACHE_AFFINITY=1 the "
            "installed value.so.") },
     { "policy.settings", SETTINGS(policy.settings, CONFIG_MAX_ENTRIES), UNIT(""), RELOAD,
@@ -129,7 +129,7 @@ const struct config_key config_keys[] = {
       HELP("Environment names and their values (STRATA_SLOT_TTL_MAX_S and others a policy knows), which win over the "
            "process environment; policy.settings wins over both.") },
 
-    { "trace.path", PATH(trace.path), .written = true, UNIT(""), RELOAD,
+    { "trace.path", PATH(trace.path), .tried_later = true, UNIT(""), RELOAD,
       HELP("File that gets a line for every placement decision, which berth policy eval reads; null: none. A reload "
            "opens it anew.") },
 

@@ -27,7 +27,7 @@ struct config_key {
     const char *choices;   /* separated by spaces */
     const char *path_mark; /* lists: what follows it in an item is a path, relative to the file; NULL: none */
     const char *unit;      /* "bytes", "s", ...; "" where there is none */
-    bool written;          /* paths: of a file that need not be there yet */
+    bool tried_later;      /* paths: whoever opens the file says whether it can be */
     bool reloadable;       /* can change while the server runs; the others need a restart */
     const char *help;
 };

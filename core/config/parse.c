@@ -429,7 +429,7 @@ int config_check_files(const struct config *c, char *err, size_t errlen)
         const char *path;
         struct stat st;
 
-        if (key->type != KEY_PATH || key->written)
+        if (key->type != KEY_PATH || key->tried_later)
             continue;
         path = *(char *const *)((const char *)c + key->offset);
         if (!path)

@@ -291,6 +291,11 @@ void sched_cancel(struct sched *s, uint64_t job)
         wake(s);
 }
 
+void sched_wake(struct sched *s)
+{
+    wake(s);
+}
+
 void sched_set_max_pause(struct sched *s, uint32_t ms)
 {
     atomic_store(&s->max_pause_ms, ms);

@@ -118,6 +118,8 @@ void sched_cancel(struct sched *s, uint64_t job);
 /* [any thread] A paused job keeps its slot and generates nothing. */
 void sched_pause(struct sched *s, uint64_t job, bool paused);
 
+/* [any thread] Looks around although nothing was submitted, so that a policy put in use shows at once. */
+void sched_wake(struct sched *s);
 /* [any thread] As the option of that name, at least 1; from the next chunk on. */
 void sched_set_max_pause(struct sched *s, uint32_t ms);
 

@@ -29,11 +29,14 @@ class Server:
     """A running `berth serve`. `url` is its HTTP address, `ready` the pairs of its ready line, `log` what it wrote so far."""
 
     def __init__(self, binary, model, settings=None, args=(), env=None, cwd=None):
+        # A setting of None is left to the file or its default.
         settings = {"server.listen": "127.0.0.1:0", "server.drain_s": 2, **(settings or {})}
         self.command = [str(binary), "serve"]
         if model is not None:
             self.command += ["--set", f"model.path={model}"]
         for key, value in settings.items():
+            if value is None:
+                continue
             text = str(value).lower() if isinstance(value, bool) else str(value)
             self.command += ["--set", f"{key}={text}"]
         self.command += [str(a) for a in args]
