@@ -7,7 +7,8 @@
  * A policy includes this header, and policy_words.h if it likes, and nothing else of ours. It exports one
  * data symbol, slot_policy_entry, and hides everything else: what is hidden cannot collide with another
  * policy's, and a data symbol can be read and judged before any code of the policy runs. Both headers are
- * clean C11 and C++11. How to build, try and load a policy: plugins/README.md.
+ * clean C11 and C++11; for other languages the assertions at the end are the layout. How to build, try and
+ * load a policy: plugins/README.md.
  *
  * Threads. Functions are tagged: [loader] one thread at a time, before the first question or after the last;
  * [any] any thread, several at once, for shadows and tests ask beside the server. `self` does not change
@@ -320,6 +321,8 @@ struct slot_policy {
     const struct policy_setting *settings;
     uint32_t n_reasons;
     uint32_t n_settings; /* 0..64 */
+
+    /* `create` is due; any other may be NULL. Where one of the four is, the built-in policy answers. */
 
     /* [loader] What the four are called with from now on, or NULL and args->error filled. A policy without
      * settings or state returns any address but NULL. May allocate. */

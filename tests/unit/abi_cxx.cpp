@@ -1,7 +1,9 @@
-/* The SDK's headers as a C++ policy sees them: that this compiles, every layout assertion included, is the
- * test; run, it asks its own policy once. */
-#include "abi/policy.h"
-#include "abi/policy_words.h"
+/* A policy in C++. That this compiles, every layout assertion included, is one test; run, it asks itself once.
+ * As a shared object it must be found sound: tests/e2e/test_policy_walkthrough.py. */
+#include "policy.h"
+#include "policy_words.h"
+
+#include <new>
 
 namespace
 {
@@ -10,7 +12,24 @@ const policy_reason reasons[] = { { "first_free", "The first free slot." }, { "n
 const policy_setting settings[] = { { "patience_s", POLICY_SECONDS, 0, 0.0, 60.0, "5", "s", "How long.",
                                       nullptr, nullptr } };
 
-int place(const void *, const policy_snapshot *s, const policy_request *, policy_place *answer)
+struct state {
+    double patience_s;
+};
+
+void *create(const policy_create_args *args) noexcept
+{
+    auto *x = new (std::nothrow) state;
+    if (x)
+        x->patience_s = args->values->real;
+    return x;
+}
+
+void destroy(void *self) noexcept
+{
+    delete static_cast<state *>(self);
+}
+
+int place(const void *, const policy_snapshot *s, const policy_request *, policy_place *answer) noexcept
 {
     for (uint32_t i = 0; i < s->n_slots; i++) {
         if (policy_is_free(policy_at(s, i)) && !policy_row_above(s, i)) {
@@ -27,7 +46,7 @@ int place(const void *, const policy_snapshot *s, const policy_request *, policy
 } // namespace
 
 extern "C" const slot_policy slot_policy_entry = { POLICY_HEAD(0), "cxx",   "1",     "In C++.", reasons,
-                                                   settings,       2,       1,       nullptr,   nullptr,
+                                                   settings,       2,       1,       create,    destroy,
                                                    place,          nullptr, nullptr, nullptr };
 
 int main()
