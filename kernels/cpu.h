@@ -42,8 +42,17 @@ struct ops_dev {
     struct cpu_chunk *filling; /* where the next weight goes */
     int error;                 /* the first failure since the last sync */
     char error_text[160];
-    char describe[64];
+    char describe[128];
 };
+
+/* ---- processors (cpu_part.c) ---- */
+
+/* Part `part` of n things in `parts` parts of almost equal size: which comes first, and how many. */
+void cpu_part_of(uint32_t n, uint32_t part, uint32_t parts, uint32_t *ret_first, uint32_t *ret_count);
+/* Keeps the calling thread, and those it starts from now on, to its part of the processors it may use. text
+ * says which (" on processors 0-1,4"); empty, and nothing done, when there are fewer processors than parts or
+ * the system does not let us. */
+void cpu_part_keep(uint32_t part, uint32_t parts, char *text, size_t len);
 
 /* ---- pool (cpu_pool.c) ---- */
 

@@ -123,8 +123,10 @@ static int cpu_open(const struct ops_open *how, struct ops_dev **ret_dev, char *
     d->avx_vnni = has_avx_vnni();
     d->f32_activations = how->f32_activations;
     d->threads = how->threads;
-    snprintf(d->describe, sizeof d->describe, "%s, %u thread%s", isa_texts[isa], d->threads,
-             d->threads == 1 ? "" : "s");
+    char on[80];
+    cpu_part_keep(how->part, how->parts, on, sizeof on);
+    snprintf(d->describe, sizeof d->describe, "%s, %u thread%s%s", isa_texts[isa], d->threads,
+             d->threads == 1 ? "" : "s", on);
     d->scratch = calloc(d->threads, sizeof *d->scratch);
     if (!d->scratch)
         goto no_memory;

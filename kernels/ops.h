@@ -28,7 +28,10 @@ struct ops_kv;     /* a pool of KV blocks for a range of layers */
 struct ops_open {
     const char
         *isa; /* CPU: "auto", "avx512", "avx2", "portable"; an unknown or unavailable one is an error */
-    uint32_t threads;     /* CPU: 1..256, the calling thread included */
+    uint32_t threads; /* CPU: 1..256, the calling thread included */
+    /* CPU: which of `parts` equal parts of the processors this process may use the calling thread and the
+     * device's own keep to; 0 or 1 part, or more parts than processors: to none in particular. */
+    uint32_t part, parts;
     bool f32_activations; /* quantized weights times float activations: slow, for tests and doubts */
 };
 

@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -34,6 +35,51 @@ Test(device, says_what_it_runs)
     how.threads = 3;
     cr_assert_eq(ops_cpu.open(&how, &d, err, sizeof err), 0);
     cr_expect_str_eq(ops_cpu.describe(d), "portable, 3 threads");
+    ops_cpu.close(d);
+}
+
+Test(device, parts_are_of_almost_equal_size_and_cover_everything)
+{
+    for (uint32_t n = 1; n <= 70; n++)
+        for (uint32_t parts = 1; parts <= n; parts++) {
+            uint32_t next = 0;
+            for (uint32_t p = 0; p < parts; p++) {
+                uint32_t first, count;
+                cr_assert_eq((cpu_part_of(n, p, parts, &first, &count), first), next);
+                cr_assert(count == n / parts || count == n / parts + 1, "%u of %u", count, n);
+                next = first + count;
+            }
+            cr_assert_eq(next, n);
+        }
+}
+
+/* In a process of its own (Criterion), whose threads may be bound at will. */
+Test(device, keeps_to_its_part_of_the_processors)
+{
+    cpu_set_t all, own, seen;
+    cr_assert_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    uint32_t n = (uint32_t)CPU_COUNT(&all);
+    struct ops_open how = { .isa = "auto", .threads = 2, .parts = n };
+    struct ops_dev *d;
+    char err[200] = "";
+    CPU_ZERO(&seen);
+    for (how.part = 0; how.part < n && n > 1; how.part++) {
+        cr_assert_eq(ops_cpu.open(&how, &d, err, sizeof err), 0, "%s", err);
+        cr_assert_eq(sched_getaffinity(0, sizeof own, &own), 0);
+        cr_expect_eq(CPU_COUNT(&own), 1);
+        cr_expect(strstr(ops_cpu.describe(d), "2 threads on processor ") != NULL, "%s", ops_cpu.describe(d));
+        CPU_OR(&seen, &seen, &own);
+        ops_cpu.close(d);
+        cr_assert_eq(sched_setaffinity(0, sizeof all, &all), 0);
+    }
+    cr_expect(n == 1 || CPU_EQUAL(&seen, &all), "every processor belongs to one part");
+    /* More parts than processors: everybody may run everywhere. */
+    how.parts = n + 1;
+    how.part = 0;
+    cr_assert_eq(ops_cpu.open(&how, &d, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(sched_getaffinity(0, sizeof own, &own), 0);
+    cr_expect(CPU_EQUAL(&own, &all));
+    cr_expect_null(strstr(ops_cpu.describe(d), "processor"));
     ops_cpu.close(d);
 }
 
