@@ -1,7 +1,10 @@
-/* Engine: loading. Weights go to the device tensor by tensor and the file's pages are let go behind them, so
- * that at no time more than one tensor lies in memory twice. Thread: the scheduler's. Must not know:
- * sessions' reasons, layouts of weights. Tests: tests/unit/test_engine.c */
-#include "engine/engine_impl.h"
+/* Engine: opening and closing: the book of blocks, the stages with their devices and working memory. Thread:
+ * the scheduler's; what touches a device runs on its stage's. Must not know: sessions' reasons, layouts of
+ * weights. Tests: tests/unit/test_engine.c, tests/unit/test_stages.c */
+#include "engine/flight.h"
+#include "engine/load.h"
+#include "engine/stage.h"
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -13,106 +16,14 @@
 #define MAX_ROWS 256u
 #define MAX_TOKENS 4096u
 
-struct loader {
-    struct engine *e;
-    const struct gguf *f;
-    void (*progress)(void *arg, uint64_t done, uint64_t total);
-    void *arg;
-    uint64_t done, total; /* bytes of the file's weights */
-    char *err;
-    size_t errlen;
-};
-
-static int out_of_memory(const char *what, size_t wanted, char *err, size_t errlen)
+int engine_no_memory(const char *what, size_t wanted, char *err, size_t errlen)
 {
     size_t available = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     snprintf(err, errlen, "out of memory: %s wants %zu bytes, about %zu are free", what, wanted, available);
     return -ENOMEM;
 }
 
-static void loaded(struct loader *l, const struct gguf_tensor *t)
-{
-    gguf_tensor_release(l->f, t);
-    l->done += t->size;
-    if (l->progress)
-        l->progress(l->arg, l->done, l->total);
-}
-
-static int load_matrix(struct loader *l, const struct gguf_tensor *t, struct ops_weight **ret)
-{
-    struct ops_tensor tensor = { .type = t->type, .rows = t->dims[1], .cols = t->dims[0], .data = t->data };
-    char why[160] = "";
-    int r = l->e->ops->weight_new(l->e->dev, &tensor, ret, why, sizeof why);
-    if (r < 0) {
-        char what[96];
-        snprintf(what, sizeof what, "tensor %.*s", (int)t->name.len, t->name.data);
-        if (r == -ENOMEM)
-            return out_of_memory(what, t->size, l->err, l->errlen);
-        snprintf(l->err, l->errlen, "%s: %s", what, why);
-        return r;
-    }
-    l->e->weight_bytes += l->e->ops->weight_bytes(*ret);
-    loaded(l, t);
-    return 0;
-}
-
-static int load_vector(struct loader *l, const struct gguf_tensor *t, float **ret)
-{
-    float *memory = l->e->ops->alloc(l->e->dev, t->size);
-    if (!memory)
-        return out_of_memory("a norm", t->size, l->err, l->errlen);
-    l->e->ops->upload(l->e->dev, memory, t->data, t->size);
-    *ret = memory;
-    l->e->weight_bytes += t->size;
-    loaded(l, t);
-    return 0;
-}
-
-static int load_layer(struct loader *l, const struct model_layer *m, struct layer_weights *w)
-{
-    int r = load_vector(l, m->attn_norm, &w->attn_norm);
-    if (r == 0)
-        r = load_matrix(l, m->attn_q, &w->q);
-    if (r == 0)
-        r = load_matrix(l, m->attn_k, &w->k);
-    if (r == 0)
-        r = load_matrix(l, m->attn_v, &w->v);
-    if (r == 0)
-        r = load_matrix(l, m->attn_output, &w->o);
-    if (r == 0)
-        r = load_vector(l, m->ffn_norm, &w->ffn_norm);
-    if (r == 0)
-        r = load_matrix(l, m->ffn_gate, &w->gate);
-    if (r == 0)
-        r = load_matrix(l, m->ffn_up, &w->up);
-    if (r == 0)
-        r = load_matrix(l, m->ffn_down, &w->down);
-    return r;
-}
-
-static int load_weights(struct loader *l, const struct model *m)
-{
-    struct engine *e = l->e;
-    int r;
-
-    for (uint64_t i = 0; i < gguf_n_tensors(l->f); i++)
-        l->total += gguf_tensor_at(l->f, i)->size;
-    e->layers = calloc(m->n_layers, sizeof *e->layers);
-    if (!e->layers)
-        return out_of_memory("the table of layers", m->n_layers * sizeof *e->layers, l->err, l->errlen);
-    r = load_matrix(l, m->token_embd, &e->token_embd);
-    for (uint32_t i = 0; r == 0 && i < m->n_layers; i++)
-        r = load_layer(l, &m->layers[i], &e->layers[i]);
-    if (r == 0)
-        r = load_vector(l, m->output_norm, &e->output_norm);
-    if (r == 0 && m->output == m->token_embd)
-        e->output = e->token_embd;
-    else if (r == 0)
-        r = load_matrix(l, m->output, &e->output);
-    return r;
-}
-
-static int check_options(const struct engine_options *o, char *err, size_t errlen)
+static int check_options(const struct model *m, const struct engine_options *o, char *err, size_t errlen)
 {
     const struct {
         const char *name;
@@ -128,6 +39,12 @@ static int check_options(const struct engine_options *o, char *err, size_t errle
                      bounds[i].max);
             return -EINVAL;
         }
+    if (o->stages > ENGINE_MAX_STAGES || o->stages > m->n_layers) {
+        snprintf(err, errlen,
+                 "stages: %" PRIu32 " for a model of %" PRIu32 " layers; at most one a layer, and %u",
+                 o->stages, m->n_layers, ENGINE_MAX_STAGES);
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -147,58 +64,53 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->max_tokens = o->max_tokens;
 }
 
-static struct ops_kv_shape kv_shape(const struct model *m, bool kv_f32, uint32_t blocks)
-{
-    return (struct ops_kv_shape){ .layers = m->n_layers,
-                                  .heads = m->n_head_kv,
-                                  .head_dim = m->head_dim,
-                                  .blocks = blocks,
-                                  .type = kv_f32 ? OPS_KV_F32 : OPS_KV_F16 };
-}
-
 size_t engine_kv_token_bytes(const struct model *m, bool kv_f32)
 {
     return (size_t)m->n_layers * m->n_head_kv * m->head_dim * 2 * (kv_f32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-static int open_pool(struct engine *e, const struct model *m, const struct engine_options *o, char *err,
-                     size_t errlen)
+static int open_pool(struct engine *e, const struct engine_options *o, char *err, size_t errlen)
 {
     struct pool *p = &e->pool;
-    struct ops_kv_shape shape;
-    char why[160] = "";
-    int r;
 
     p->n_blocks = (o->kv_tokens + OPS_BLOCK_TOKENS - 1) / OPS_BLOCK_TOKENS;
-    shape = kv_shape(m, o->kv_f32, p->n_blocks);
-    e->kv_bytes = (size_t)p->n_blocks * e->ops->kv_block_bytes(&shape);
     p->refs = calloc(p->n_blocks, sizeof *p->refs);
     p->free = calloc(p->n_blocks, sizeof *p->free);
     if (!p->refs || !p->free)
-        return out_of_memory("the list of KV blocks", 2 * p->n_blocks * sizeof *p->refs, err, errlen);
+        return engine_no_memory("the list of KV blocks", 2 * p->n_blocks * sizeof *p->refs, err, errlen);
     while (p->n_free < p->n_blocks) {
         p->free[p->n_free] = p->n_blocks - 1 - p->n_free; /* block 0 goes first */
         p->n_free++;
     }
-    r = e->ops->kv_new(e->dev, &shape, &e->kv, why, sizeof why);
-    if (r == -ENOMEM)
-        return out_of_memory("the KV pool", e->kv_bytes, err, errlen);
-    if (r < 0)
-        snprintf(err, errlen, "KV pool: %s", why);
-    return r;
+    return 0;
 }
+
+static int open_rope(struct engine *e, const struct model *m, char *err, size_t errlen)
+{
+    uint32_t half = e->rope_dims / 2;
+
+    e->rope_freq = calloc(half, sizeof *e->rope_freq);
+    if (!e->rope_freq)
+        return engine_no_memory("the angles of positions", half * sizeof *e->rope_freq, err, errlen);
+    for (uint32_t i = 0; i < half; i++)
+        e->rope_freq[i] = pow((double)m->rope_base, -2.0 * i / e->rope_dims);
+    return 0;
+}
+
+/* ---- stages ---- */
 
 /* A buffer of max_tokens rows on the device. */
-static int open_rows(struct engine *e, size_t cols, float **ret, char *err, size_t errlen)
+static int open_rows(struct stage *st, size_t cols, float **ret, char *err, size_t errlen)
 {
-    size_t bytes = e->max_tokens * cols * sizeof(float);
-    *ret = e->ops->alloc(e->dev, bytes);
-    return *ret ? 0 : out_of_memory("the working memory of a window", bytes, err, errlen);
+    size_t bytes = st->engine->max_tokens * cols * sizeof(float);
+    *ret = st->engine->ops->alloc(st->dev, bytes);
+    return *ret ? 0 : engine_no_memory("the working memory of a window", bytes, err, errlen);
 }
 
-static int open_scratch(struct engine *e, char *err, size_t errlen)
+static int open_scratch(struct stage *st, char *err, size_t errlen)
 {
-    struct scratch *s = &e->scratch;
+    const struct engine *e = st->engine;
+    struct scratch *s = &st->scratch;
     size_t heads = (size_t)e->n_head * e->head_dim, kv_heads = (size_t)e->n_head_kv * e->head_dim;
     const struct {
         size_t cols;
@@ -209,69 +121,151 @@ static int open_scratch(struct engine *e, char *err, size_t errlen)
                     { e->rope_dims / 2, &s->sin } };
 
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-        int r = open_rows(e, buffers[i].cols, buffers[i].memory, err, errlen);
+        int r = open_rows(st, buffers[i].cols, buffers[i].memory, err, errlen);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-static int open_plan(struct engine *e, const struct model *m, char *err, size_t errlen)
+static int open_device(struct stage *st, void *arg, char *err, size_t errlen)
 {
-    struct plan *p = &e->plan;
-    uint32_t half = e->rope_dims / 2;
+    const struct engine_options *o = arg;
+    const struct ops *ops = st->engine->ops;
+    struct ops_open how = { .isa = o->isa,
+                            .threads = st->threads,
+                            .part = st->index,
+                            .parts = st->engine->n_stages,
+                            .f32_activations = o->f32_activations };
+    int r = ops->open(&how, &st->dev, err, errlen);
+    if (r < 0)
+        return r;
+    snprintf(st->device, sizeof st->device, "%s %s", ops->name, ops->describe(st->dev));
+    return open_scratch(st, err, errlen);
+}
 
-    p->ids = calloc(e->max_tokens, sizeof *p->ids);
-    p->wanted = calloc(e->max_tokens, sizeof *p->wanted);
-    p->cos = calloc((size_t)e->max_tokens * half, sizeof *p->cos);
-    p->sin = calloc((size_t)e->max_tokens * half, sizeof *p->sin);
-    p->rows = calloc(e->max_rows, sizeof *p->rows);
-    p->growth = calloc(e->max_rows, sizeof *p->growth);
-    e->rope_freq = calloc(half, sizeof *e->rope_freq);
-    if (!p->ids || !p->wanted || !p->cos || !p->sin || !p->rows || !p->growth || !e->rope_freq)
-        return out_of_memory("the plan of a window", (size_t)e->max_tokens * (half + 1) * 8, err, errlen);
-    for (uint32_t i = 0; i < half; i++)
-        e->rope_freq[i] = pow((double)m->rope_base, -2.0 * i / e->rope_dims);
+static int open_kv(struct stage *st, void *arg, char *err, size_t errlen)
+{
+    struct engine *e = st->engine;
+    const struct engine_options *o = arg;
+    struct ops_kv_shape shape = load_kv_shape(e, st->n_layers, e->pool.n_blocks, o->kv_f32);
+    size_t bytes = e->pool.n_blocks * e->ops->kv_block_bytes(&shape);
+    char why[160] = "";
+    int r = e->ops->kv_new(st->dev, &shape, &st->kv, why, sizeof why);
+
+    if (r == -ENOMEM)
+        return engine_no_memory("the KV pool", bytes, err, errlen);
+    if (r < 0) {
+        snprintf(err, errlen, "KV pool: %s", why);
+        return r;
+    }
+    e->kv_bytes += bytes;
     return 0;
 }
+
+static int close_device(struct stage *st, void *arg, char *err, size_t errlen)
+{
+    const struct engine *e = st->engine;
+    struct scratch *s = &st->scratch;
+    float *buffers[] = { s->x, s->picked, s->q, s->att, s->k, s->v, s->gate, s->up, s->cos, s->sin };
+
+    (void)arg;
+    (void)err;
+    (void)errlen;
+    if (!st->dev)
+        return 0;
+    load_free(st);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+        e->ops->release(st->dev, buffers[i]);
+    for (struct flight *f = e->idle; f && st->index + 1 == e->n_stages; f = f->next)
+        e->ops->release(st->dev, f->logits);
+    e->ops->kv_free(st->kv);
+    e->ops->close(st->dev);
+    return 0;
+}
+
+/* Stage s of n has so many of all threads, as evenly as can be, and at least one. */
+static uint32_t threads_of(uint32_t threads, uint32_t s, uint32_t n)
+{
+    uint32_t own = threads * (s + 1) / n - threads * s / n;
+    return own ? own : 1;
+}
+
+static int open_stages(struct engine *e, const struct engine_options *o, char *err, size_t errlen)
+{
+    uint32_t n = o->stages ? o->stages : 1;
+    int r = 0;
+
+    e->stages = calloc(n, sizeof *e->stages);
+    e->infos = calloc(n, sizeof *e->infos);
+    e->layers = calloc(e->n_layers, sizeof *e->layers);
+    if (!e->stages || !e->infos || !e->layers)
+        return engine_no_memory("the table of layers", e->n_layers * sizeof *e->layers, err, errlen);
+    for (e->n_stages = 0; e->n_stages < n; e->n_stages++) {
+        struct stage *st = &e->stages[e->n_stages];
+        *st = (struct stage){ .engine = e,
+                              .index = e->n_stages,
+                              .threads = threads_of(o->threads, e->n_stages, n) };
+        pthread_cond_init(&st->changed, NULL);
+    }
+    for (uint32_t s = 0; r == 0 && s < n; s++) {
+        if (n > 1)
+            r = stage_start(&e->stages[s], err, errlen);
+        if (r == 0)
+            r = stage_call(&e->stages[s], open_device, (void *)(uintptr_t)o, err, errlen);
+    }
+    return r;
+}
+
+static void fill_infos(struct engine *e)
+{
+    for (uint32_t s = 0; s < e->n_stages; s++) {
+        const struct stage *st = &e->stages[s];
+        e->infos[s] = (struct engine_stage_info){ .device = st->device,
+                                                  .first_layer = st->first,
+                                                  .n_layers = st->n_layers,
+                                                  .threads = st->threads,
+                                                  .weight_bytes = st->weight_bytes };
+    }
+}
+
+/* ---- opening and closing ---- */
 
 int engine_open_on(const struct ops *ops, const struct gguf *f, const struct model *m,
                    const struct engine_options *o, void (*progress)(void *arg, uint64_t done, uint64_t total),
                    void *arg, struct engine **ret_engine, char *err, size_t errlen)
 {
-    struct ops_open how = { .isa = o->isa, .threads = o->threads, .f32_activations = o->f32_activations };
+    struct load l = { .file = f, .model = m, .progress = progress, .arg = arg };
     struct engine *e;
-    int r = check_options(o, err, errlen);
+    int r = check_options(m, o, err, errlen);
     if (r < 0)
         return r;
     e = calloc(1, sizeof *e);
     if (!e)
-        return out_of_memory("the engine", sizeof *e, err, errlen);
-    struct loader l = { .e = e, .f = f, .progress = progress, .arg = arg, .err = err, .errlen = errlen };
+        return engine_no_memory("the engine", sizeof *e, err, errlen);
 
     e->ops = ops;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->changed, NULL);
     take_shape(e, m, o);
-    r = ops->open(&how, &e->dev, err, errlen);
-    if (r < 0)
-        goto fail;
-    snprintf(e->device, sizeof e->device, "%s %s", ops->name, ops->describe(e->dev));
-    r = open_plan(e, m, err, errlen);
+    r = open_rope(e, m, err, errlen);
     if (r == 0)
-        r = open_scratch(e, err, errlen);
+        r = open_pool(e, o, err, errlen);
     if (r == 0)
-        r = open_pool(e, m, o, err, errlen);
+        r = open_stages(e, o, err, errlen);
     if (r == 0)
-        r = load_weights(&l, m);
+        r = load_divide(e, &l, o->kv_f32, err, errlen);
+    for (uint32_t s = 0; r == 0 && s < e->n_stages; s++)
+        r = stage_call(&e->stages[s], open_kv, (void *)(uintptr_t)o, err, errlen);
     if (r == 0)
-        r = ops->sync(e->dev, err, errlen);
-    if (r < 0)
-        goto fail;
+        r = load_rest(e, &l, err, errlen);
+    if (r < 0) {
+        engine_close(e);
+        return r;
+    }
+    fill_infos(e);
     *ret_engine = e;
     return 0;
-
-fail:
-    engine_close(e);
-    return r;
 }
 
 int engine_open(const struct gguf *f, const struct model *m, const struct engine_options *o,
@@ -282,63 +276,43 @@ int engine_open(const struct gguf *f, const struct model *m, const struct engine
     return engine_open_on(ops, f, m, o, progress, arg, ret_engine, err, errlen);
 }
 
-static void free_weights(struct engine *e)
-{
-    const struct ops *ops = e->ops;
-
-    for (uint32_t i = 0; e->layers && i < e->n_layers; i++) {
-        struct layer_weights *w = &e->layers[i];
-        struct ops_weight *matrices[] = { w->q, w->k, w->v, w->o, w->gate, w->up, w->down };
-        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++)
-            ops->weight_free(matrices[j]);
-        ops->release(e->dev, w->attn_norm);
-        ops->release(e->dev, w->ffn_norm);
-    }
-    if (e->output != e->token_embd)
-        ops->weight_free(e->output);
-    ops->weight_free(e->token_embd);
-    ops->release(e->dev, e->output_norm);
-    free(e->layers);
-}
-
-static void free_device(struct engine *e)
-{
-    struct scratch *s = &e->scratch;
-    float *buffers[] = {
-        s->x, s->picked, s->q, s->att, s->k, s->v, s->gate, s->up, s->cos, s->sin, s->logits
-    };
-
-    free_weights(e);
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
-        e->ops->release(e->dev, buffers[i]);
-    e->ops->kv_free(e->kv);
-    e->ops->close(e->dev);
-}
-
 void engine_close(struct engine *e)
 {
+    struct flight *f;
+
     if (!e)
         return;
-    if (e->dev)
-        free_device(e);
+    assert(e->n_open == 0);
+    for (uint32_t s = 0; s < e->n_stages; s++) {
+        stage_call(&e->stages[s], close_device, NULL, NULL, 0);
+        stage_stop(&e->stages[s]);
+        pthread_cond_destroy(&e->stages[s].changed);
+    }
+    while ((f = e->idle)) {
+        e->idle = f->next;
+        flight_free(f);
+    }
+    pthread_cond_destroy(&e->changed);
+    pthread_mutex_destroy(&e->lock);
+    free(e->layers);
+    free(e->stages);
+    free(e->infos);
     free(e->pool.refs);
     free(e->pool.free);
-    free(e->plan.ids);
-    free(e->plan.wanted);
-    free(e->plan.cos);
-    free(e->plan.sin);
-    free(e->plan.rows);
-    free(e->plan.growth);
     free(e->rope_freq);
     free(e);
 }
 
 void engine_info_get(const struct engine *e, struct engine_info *ret_info)
 {
-    *ret_info = (struct engine_info){ .device = e->device,
+    *ret_info = (struct engine_info){ .device = e->infos[0].device,
                                       .n_vocab = e->n_vocab,
                                       .blocks = e->pool.n_blocks,
                                       .blocks_used = e->pool.n_blocks - e->pool.n_free,
-                                      .weight_bytes = e->weight_bytes,
-                                      .kv_bytes = e->kv_bytes };
+                                      .blocks_flying = e->pool.n_flying,
+                                      .kv_bytes = e->kv_bytes,
+                                      .n_stages = e->n_stages,
+                                      .stages = e->infos };
+    for (uint32_t s = 0; s < e->n_stages; s++)
+        ret_info->weight_bytes += e->stages[s].weight_bytes;
 }

@@ -1,73 +1,133 @@
-/* Engine, inside: what engine.c (loading), session.c (blocks) and window.c (the step) share. Tests may
- * include it to run the engine on a device of their own; nobody else does. */
+/* Engine, inside: what engine.c (opening, the book of blocks), load.c (weights, timing), stage.c (a stage's
+ * thread and layers), flight.c (windows), balance.c (who gets which layers) and session.c (blocks) share.
+ * Tests may include it to run the engine on a device of their own; nobody else does.
+ *
+ * Lock: `engine.lock` guards the stages' orders and queues, the list of finished flights and what is called
+ * on finishing; a flight and a device belong to one thread at a time and change hands under it. Whatever
+ * finished() locks comes after it. The book of blocks and the sessions are the scheduler's alone. */
 #pragma once
 #include "engine/engine.h"
 #include "kernels/ops.h"
-
-#define ENGINE_NO_BLOCK UINT32_MAX
+#include <pthread.h>
 
 struct layer_weights {
     struct ops_weight *q, *k, *v, *o, *gate, *up, *down;
     float *attn_norm, *ffn_norm; /* device memory */
 };
 
-/* The KV pool's book: who holds which block is only counted; block numbers are indices into the device's
+/* The KV pool's book: who holds which block is only counted; block numbers are indices into every stage's
  * pool. */
 struct pool {
-    uint32_t n_blocks, n_free;
+    uint32_t n_blocks, n_free, n_flying;
     uint32_t *refs; /* holders of each block */
     uint32_t *free; /* a stack: the block freed last is used next, its memory being touched already */
 };
 
-/* What a window did to one session, so that it can be undone. */
-struct growth {
-    uint32_t len, n_blocks; /* before */
-    uint32_t copied_from;   /* the shared block it held at copied_at; ENGINE_NO_BLOCK: none was copied */
-    uint32_t copied_at;     /* index in its block list */
-};
-
-/* Device memory of a window, token-major. */
+/* A stage's device memory of a window, token-major. */
 struct scratch {
     float *x;         /* [max_tokens][n_embd]: the residual stream */
-    float *picked;    /* [max_tokens][n_embd]: its rows that logits are wanted for */
+    float *picked;    /* [max_tokens][n_embd]: its rows that logits are wanted for; the last stage's alone */
     float *q, *att;   /* [max_tokens][n_head * head_dim] */
     float *k, *v;     /* [max_tokens][n_head_kv * head_dim] */
     float *gate, *up; /* [max_tokens][n_ff] */
     float *cos, *sin; /* [max_tokens][rope_dims / 2] */
-    float *logits;    /* [logits_rows][n_vocab], grown when more are wanted than ever before */
+};
+
+/* A row of a flight. The blocks it will hold are in the flight's own list, so that the session's stays as it
+ * is: those before `kept` are the session's, the others were taken for the flight. */
+struct flight_row {
+    struct session *session;
+    uint32_t len, n_blocks; /* after the window */
+    uint32_t at;            /* of its first block in flight.blocks */
+    uint32_t kept;
+    uint32_t copy_from, copy_tokens; /* into the first one taken: the last block was shared; 0: it was not */
+    uint32_t n_logits;
+};
+
+enum flight_state { FLIGHT_IDLE, FLIGHT_UNDER_WAY, FLIGHT_FINISHED, FLIGHT_ENDED };
+
+struct flight {
+    struct engine *engine;
+    struct flight *next;     /* in a stage's queue, in the list of finished ones, or among the idle */
+    enum flight_state state; /* under the lock */
+    bool taken;              /* out of the list of finished ones */
+    int result;
+    uint64_t ns;
+    char err[256];
+
+    int32_t *ids;            /* [max_tokens] */
+    uint32_t *wanted;        /* [max_tokens]: tokens whose logits are wanted */
+    float *cos, *sin;        /* [max_tokens][rope_dims / 2], before they are sent to a device */
+    struct ops_row *ops;     /* [max_rows] */
+    struct flight_row *rows; /* [max_rows] */
+    float *x;                /* [max_tokens][n_embd]: the residual stream between stages; NULL with one */
+    uint32_t *blocks;        /* of all rows */
+    uint32_t blocks_cap;
+    uint32_t n_rows, n_tokens, n_wanted;
+    float *logits; /* [logits_rows][n_vocab], the last stage's device memory, grown by it */
     uint32_t logits_rows;
 };
 
-/* Host memory of a window. */
-struct plan {
-    int32_t *ids;          /* [max_tokens] */
-    uint32_t *wanted;      /* [max_tokens]: tokens whose logits are wanted */
-    float *cos, *sin;      /* [max_tokens][rope_dims / 2], before they are sent to the device */
-    struct ops_row *rows;  /* [max_rows] */
-    struct growth *growth; /* [max_rows] */
-    uint32_t n_tokens, n_wanted;
+struct flight_list {
+    struct flight *first, *last;
+};
+
+struct stage;
+typedef int stage_fn(struct stage *st, void *arg, char *err, size_t errlen);
+
+/* Something to be done on a stage's thread while somebody waits for it. */
+struct order {
+    stage_fn *fn;
+    void *arg;
+    char *err;
+    size_t errlen;
+    int result;
+    bool done;
+};
+
+struct stage {
+    struct engine *engine;
+    uint32_t index, threads;
+    uint32_t first, n_layers;
+    struct ops_dev *dev;
+    struct ops_kv *kv;
+    char device[160];
+    struct scratch scratch;
+    struct ops_weight *token_embd, *output; /* of the first and of the last; one and the same in one tied */
+    float *output_norm;
+    size_t weight_bytes;
+
+    bool has_thread; /* false: the caller's thread drives it */
+    pthread_t thread;
+    pthread_cond_t changed;
+    struct order *order;
+    struct flight_list queue;
+    bool quit;
 };
 
 struct engine {
     const struct ops *ops;
-    struct ops_dev *dev;
-    struct ops_kv *kv;
-    char device[128];
-
     uint32_t n_layers, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, rope_dims;
     bool rope_halves;
     float rms_eps;
     double *rope_freq; /* [rope_dims / 2]: radians per position */
     uint32_t max_rows, max_tokens;
-
-    struct ops_weight *token_embd, *output; /* the same one when tied */
-    float *output_norm;
-    struct layer_weights *layers;
-    size_t weight_bytes, kv_bytes;
-
+    struct layer_weights *layers; /* each in the memory of its stage's device */
+    size_t kv_bytes;
     struct pool pool;
-    struct scratch scratch;
-    struct plan plan;
+    struct flight *idle; /* released, to be used again */
+    uint32_t n_open;     /* flights begun and not released */
+
+    uint32_t n_stages;
+    struct stage *stages;
+    struct engine_stage_info *infos;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* an order was done, a flight finished */
+    struct flight_list finished;
+    uint32_t under_way;
+    void (*on_finished)(void *arg);
+    void *on_finished_arg;
 };
 
 struct session {
@@ -75,20 +135,11 @@ struct session {
     uint32_t *blocks;
     uint32_t n_blocks, cap;
     uint32_t len;
+    bool in_flight;
 };
 
 /* engine_open on a given table of operations; o->isa is passed on to it. */
 int engine_open_on(const struct ops *ops, const struct gguf *f, const struct model *m,
                    const struct engine_options *o, void (*progress)(void *arg, uint64_t done, uint64_t total),
                    void *arg, struct engine **ret_engine, char *err, size_t errlen);
-
-/* Makes room for n more tokens at the end of s and moves its length there; what it did goes to *ret_growth.
- * -ENOSPC (pool) or -ENOMEM, and then nothing changed. A block copied on write stays counted until the end of
- * the window: its other holder, which may be shorter, would take it for its own alone and write into it, and
- * a window that then fails could not be taken back. */
-int session_grow(struct session *s, uint32_t n, struct growth *ret_growth);
-/* Queues the copy that a growth noted. */
-void session_copy_shared(struct session *s, const struct growth *g);
-/* One of these ends a growth: it stays, or is taken back (several in the opposite order). */
-void session_grown(struct session *s, const struct growth *g);
-void session_shrink_back(struct session *s, const struct growth *g);
+int engine_no_memory(const char *what, size_t wanted, char *err, size_t errlen); /* -ENOMEM */

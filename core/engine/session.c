@@ -2,7 +2,8 @@
  * inside one that somebody else holds too. Only positions below a session's length mean anything: what lies
  * after them in its last block may be anything. Thread: the scheduler's. Must not know: how blocks are laid
  * out, what tokens they hold. Tests: tests/property/kv_model.c, tests/unit/test_engine.c */
-#include "engine/engine_impl.h"
+#include "engine/flight.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,8 +51,14 @@ uint32_t session_len(const struct session *s)
     return s->len;
 }
 
+bool session_in_flight(const struct session *s)
+{
+    return s->in_flight;
+}
+
 void session_cut(struct session *s, uint32_t n)
 {
+    assert(!s->in_flight);
     if (n >= s->len)
         return;
     while (s->n_blocks > blocks_for(n))
@@ -59,20 +66,23 @@ void session_cut(struct session *s, uint32_t n)
     s->len = n;
 }
 
-static int reserve_list(struct session *s, uint32_t n_blocks)
+/* Room for so many numbers in a list of blocks. */
+static int reserve_list(uint32_t **blocks, uint32_t *cap, uint64_t wanted)
 {
+    uint64_t more = *cap ? *cap : 16;
     uint32_t *list;
-    uint32_t cap = s->cap ? s->cap : 16;
 
-    if (n_blocks <= s->cap)
+    if (wanted <= *cap && *blocks)
         return 0;
-    while (cap < n_blocks)
-        cap *= 2;
-    list = realloc(s->blocks, cap * sizeof *list);
+    while (more < wanted)
+        more *= 2;
+    if (more > UINT32_MAX)
+        return -ENOMEM;
+    list = realloc(*blocks, more * sizeof *list);
     if (!list)
         return -ENOMEM;
-    s->blocks = list;
-    s->cap = cap;
+    *blocks = list;
+    *cap = (uint32_t)more;
     return 0;
 }
 
@@ -83,11 +93,13 @@ int session_fork(struct session *dst, const struct session *src, uint32_t n)
 
     if (dst->engine != src->engine || n > src->len)
         return -EINVAL;
+    if (dst->in_flight)
+        return -EBUSY;
     if (dst == src) {
         session_cut(dst, n);
         return 0;
     }
-    r = reserve_list(dst, n_blocks);
+    r = reserve_list(&dst->blocks, &dst->cap, n_blocks);
     if (r < 0)
         return r;
     /* The new references come before the old ones go: the two may hold the same blocks. */
@@ -103,6 +115,7 @@ int session_fork(struct session *dst, const struct session *src, uint32_t n)
 
 void session_swap(struct session *a, struct session *b)
 {
+    assert(!a->in_flight && !b->in_flight);
     struct session held = *a;
     *a = *b;
     *b = held;
@@ -135,51 +148,61 @@ uint32_t session_blocks_needed(const struct session *s, uint32_t n)
     return blocks_for((uint64_t)s->len + n) - s->n_blocks + last_is_shared(s);
 }
 
-int session_grow(struct session *s, uint32_t n, struct growth *ret_growth)
+int session_grow(struct flight *f, struct flight_row *row, uint32_t n)
 {
+    struct session *s = row->session;
     struct pool *p = &s->engine->pool;
-    struct growth g = { .len = s->len, .n_blocks = s->n_blocks, .copied_from = ENGINE_NO_BLOCK };
+    uint32_t n_blocks;
     int r;
 
     if (n > UINT32_MAX - OPS_BLOCK_TOKENS - s->len || session_blocks_needed(s, n) > p->n_free)
         return -ENOSPC;
-    r = reserve_list(s, blocks_for((uint64_t)s->len + n));
+    n_blocks = blocks_for((uint64_t)s->len + n);
+    r = reserve_list(&s->blocks, &s->cap, n_blocks); /* when it has grown nothing may fail any more */
+    if (r == 0)
+        r = reserve_list(&f->blocks, &f->blocks_cap, (uint64_t)row->at + n_blocks);
     if (r < 0)
         return r;
+    row->kept = s->n_blocks;
+    row->copy_tokens = 0;
     if (last_is_shared(s)) {
-        g.copied_at = s->n_blocks - 1;
-        g.copied_from = s->blocks[g.copied_at];
-        s->blocks[g.copied_at] = pool_take(p);
+        row->kept--;
+        row->copy_from = s->blocks[row->kept];
+        row->copy_tokens = s->len % OPS_BLOCK_TOKENS;
     }
-    s->len += n;
-    while (s->n_blocks < blocks_for(s->len))
-        s->blocks[s->n_blocks++] = pool_take(p);
-    *ret_growth = g;
+    memcpy(f->blocks + row->at, s->blocks, row->kept * sizeof *f->blocks);
+    for (uint32_t i = row->kept; i < n_blocks; i++)
+        f->blocks[row->at + i] = pool_take(p);
+    p->n_flying += n_blocks - row->kept;
+    row->n_blocks = n_blocks;
+    row->len = s->len + n;
+    s->in_flight = true;
     return 0;
 }
 
-void session_copy_shared(struct session *s, const struct growth *g)
+/* The shared block that was copied is let go only now: its other holder would take it for its own alone and
+ * write into it while it is being read, and a window that fails could not be taken back. */
+void session_grown(struct flight *f, const struct flight_row *row)
 {
-    if (g->copied_from != ENGINE_NO_BLOCK)
-        s->engine->ops->kv_copy(s->engine->kv, s->blocks[g->copied_at], g->copied_from,
-                                g->len % OPS_BLOCK_TOKENS);
-}
-
-void session_grown(struct session *s, const struct growth *g)
-{
-    if (g->copied_from != ENGINE_NO_BLOCK)
-        pool_release(&s->engine->pool, g->copied_from);
-}
-
-void session_shrink_back(struct session *s, const struct growth *g)
-{
+    struct session *s = row->session;
     struct pool *p = &s->engine->pool;
 
-    while (s->n_blocks > g->n_blocks)
-        pool_release(p, s->blocks[--s->n_blocks]);
-    if (g->copied_from != ENGINE_NO_BLOCK) {
-        pool_release(p, s->blocks[g->copied_at]);
-        s->blocks[g->copied_at] = g->copied_from;
-    }
-    s->len = g->len;
+    if (row->copy_tokens)
+        pool_release(p, row->copy_from);
+    p->n_flying -= row->n_blocks - row->kept;
+    memcpy(s->blocks + row->kept, f->blocks + row->at + row->kept,
+           (row->n_blocks - row->kept) * sizeof *s->blocks);
+    s->n_blocks = row->n_blocks;
+    s->len = row->len;
+    s->in_flight = false;
+}
+
+void session_shrink_back(struct flight *f, const struct flight_row *row)
+{
+    struct pool *p = &row->session->engine->pool;
+
+    p->n_flying -= row->n_blocks - row->kept;
+    for (uint32_t i = row->n_blocks; i > row->kept; i--)
+        pool_release(p, f->blocks[row->at + i - 1]);
+    row->session->in_flight = false;
 }

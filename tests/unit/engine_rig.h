@@ -5,6 +5,7 @@
 #include "tiny_model.h"
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdatomic.h>
 
 struct rig {
     struct gguf *f;
@@ -26,14 +27,14 @@ static const struct engine_options rig_options = {
     .isa = "auto", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512
 };
 
-/* A device that works like another one until rig_fail_in syncs have passed. */
+/* A device that works like another one until rig_fail_in syncs, of all stages together, have passed. */
 static const struct ops *rig_real;
-static int rig_fail_in; /* 0: never */
+static atomic_int rig_fail_in; /* 0 or less: never */
 
 static inline int rig_sync(struct ops_dev *d, char *err, size_t errlen)
 {
     int r = rig_real->sync(d, err, errlen);
-    if (r < 0 || rig_fail_in == 0 || --rig_fail_in > 0)
+    if (r < 0 || atomic_load(&rig_fail_in) <= 0 || atomic_fetch_sub(&rig_fail_in, 1) != 1)
         return r;
     snprintf(err, errlen, "the device failed, as it was told to");
     return -EIO;

@@ -15,6 +15,7 @@ static const struct engine_options ways[] = {
       .kv_tokens = 4096,
       .max_rows = 8,
       .max_tokens = 512 },
+    { .isa = "auto", .threads = 2, .stages = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "avx2", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "amx", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "portable", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
@@ -25,6 +26,7 @@ static const struct engine_options ways[] = {
       .max_rows = 8,
       .max_tokens = 512 },
     { .isa = "ref", .threads = 1, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
+    { .isa = "ref", .threads = 1, .stages = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
 };
 #define N_WAYS (sizeof ways / sizeof *ways)
 
@@ -559,6 +561,10 @@ Test(engine, options_out_of_bounds_are_refused_by_name)
     o.max_tokens = 5000;
     cr_expect_eq(rig_try_open(&rig_shape, &o, &rig, err, sizeof err), -EINVAL);
     cr_expect_str_eq(err, "tokens of a window: 5000 is outside 1..4096");
+    o = rig_options;
+    o.stages = 3;
+    cr_expect_eq(rig_try_open(&rig_shape, &o, &rig, err, sizeof err), -EINVAL);
+    cr_expect_str_eq(err, "stages: 3 for a model of 2 layers; at most one a layer, and 64");
     o = rig_options;
     o.isa = "mmx";
     cr_expect_lt(rig_try_open(&rig_shape, &o, &rig, err, sizeof err), 0);

@@ -1,0 +1,165 @@
+/* Compute: see compute.h. */
+#include "engine/compute.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+static bool is_last(const struct stage *st)
+{
+    return st->index + 1 == st->engine->n_stages;
+}
+
+static void queue_attention(struct stage *st, const struct flight *f, uint32_t layer)
+{
+    const struct engine *e = st->engine;
+    const struct layer_weights *w = &e->layers[layer];
+    struct scratch *s = &st->scratch;
+    struct ops_matmul qkv = { .prepare = OPS_RMS_NORM,
+                              .x = s->x,
+                              .norm = w->attn_norm,
+                              .eps = e->rms_eps,
+                              .n = f->n_tokens,
+                              .count = 3,
+                              .weight = { w->q, w->k, w->v },
+                              .out = { s->q, s->k, s->v } };
+    struct ops_attention attention = { .kv = st->kv,
+                                       .layer = layer - st->first,
+                                       .rows = f->ops,
+                                       .n_rows = f->n_rows,
+                                       .n_tokens = f->n_tokens,
+                                       .heads = e->n_head,
+                                       .q = s->q,
+                                       .k = s->k,
+                                       .v = s->v,
+                                       .out = s->att,
+                                       .scale = (float)(1 / sqrt((double)e->head_dim)),
+                                       .rope_cos = s->cos,
+                                       .rope_sin = s->sin,
+                                       .rope_dims = e->rope_dims,
+                                       .rope_halves = e->rope_halves };
+    e->ops->matmul(st->dev, &qkv);
+    e->ops->attention(st->dev, &attention);
+}
+
+/* The rest of a layer for n tokens: x += o(att), x += down(swiglu(gate, up)). */
+static void queue_feed_forward(struct stage *st, uint32_t layer, const float *att, float *x, uint32_t n)
+{
+    const struct engine *e = st->engine;
+    const struct layer_weights *w = &e->layers[layer];
+    struct scratch *s = &st->scratch;
+    struct ops_matmul o = { .x = att, .n = n, .count = 1, .weight = { w->o }, .out = { x }, .add = true };
+    struct ops_matmul gate_up = { .prepare = OPS_RMS_NORM,
+                                  .x = x,
+                                  .norm = w->ffn_norm,
+                                  .eps = e->rms_eps,
+                                  .n = n,
+                                  .count = 2,
+                                  .weight = { w->gate, w->up },
+                                  .out = { s->gate, s->up } };
+    struct ops_matmul down = { .prepare = OPS_SWIGLU,
+                               .x = s->gate,
+                               .x2 = s->up,
+                               .n = n,
+                               .count = 1,
+                               .weight = { w->down },
+                               .out = { x },
+                               .add = true };
+    e->ops->matmul(st->dev, &o);
+    e->ops->matmul(st->dev, &gate_up);
+    e->ops->matmul(st->dev, &down);
+}
+
+void compute_embed(struct stage *st, const struct flight *f)
+{
+    st->engine->ops->embed(st->dev, st->token_embd, f->ids, f->n_tokens, st->scratch.x);
+}
+
+void compute_layer(struct stage *st, const struct flight *f, uint32_t layer)
+{
+    queue_attention(st, f, layer);
+    queue_feed_forward(st, layer, st->scratch.att, st->scratch.x, f->n_tokens);
+}
+
+void compute_head(struct stage *st, const struct flight *f)
+{
+    struct ops_matmul head = { .prepare = OPS_RMS_NORM,
+                               .x = st->scratch.picked,
+                               .norm = st->output_norm,
+                               .eps = st->engine->rms_eps,
+                               .n = f->n_wanted,
+                               .count = 1,
+                               .weight = { st->output },
+                               .out = { f->logits } };
+    st->engine->ops->matmul(st->dev, &head);
+}
+
+/* After the last attention nothing looks at other tokens any more: the rest is for those whose logits are
+ * wanted, which in a prompt is one. q is not read again and holds their attention. */
+static void queue_last_layer(struct stage *st, const struct flight *f)
+{
+    const struct engine *e = st->engine;
+    struct scratch *s = &st->scratch;
+    uint32_t last = e->n_layers - 1;
+
+    queue_attention(st, f, last);
+    if (f->n_wanted == 0)
+        return;
+    e->ops->gather(st->dev, s->x, f->wanted, f->n_wanted, e->n_embd, s->picked);
+    e->ops->gather(st->dev, s->att, f->wanted, f->n_wanted, e->n_head * e->head_dim, s->q);
+    queue_feed_forward(st, last, s->q, s->picked, f->n_wanted);
+    compute_head(st, f);
+}
+
+static void queue_copies(struct stage *st, const struct flight *f)
+{
+    for (uint32_t i = 0; i < f->n_rows; i++) {
+        const struct flight_row *row = &f->rows[i];
+        if (row->copy_tokens)
+            st->engine->ops->kv_copy(st->kv, f->blocks[row->at + row->kept], row->copy_from,
+                                     row->copy_tokens);
+    }
+}
+
+int compute_reserve_logits(struct stage *st, struct flight *f, char *err, size_t errlen)
+{
+    const struct engine *e = st->engine;
+    size_t bytes = (size_t)f->n_wanted * e->n_vocab * sizeof *f->logits;
+    float *memory;
+
+    if (f->n_wanted <= f->logits_rows)
+        return 0;
+    memory = e->ops->alloc(st->dev, bytes);
+    if (!memory)
+        return engine_no_memory("logits of a window", bytes, err, errlen);
+    e->ops->release(st->dev, f->logits);
+    f->logits = memory;
+    f->logits_rows = f->n_wanted;
+    return 0;
+}
+
+int compute_window(struct stage *st, struct flight *f, char *err, size_t errlen)
+{
+    const struct engine *e = st->engine;
+    struct scratch *s = &st->scratch;
+    size_t rope_bytes = (size_t)f->n_tokens * (e->rope_dims / 2) * sizeof(float);
+    size_t x_bytes = (size_t)f->n_tokens * e->n_embd * sizeof(float);
+    uint32_t end = st->first + st->n_layers - is_last(st);
+    int r = is_last(st) ? compute_reserve_logits(st, f, err, errlen) : 0;
+    if (r < 0)
+        return r;
+
+    queue_copies(st, f);
+    e->ops->upload(st->dev, s->cos, f->cos, rope_bytes);
+    e->ops->upload(st->dev, s->sin, f->sin, rope_bytes);
+    if (st->index == 0)
+        compute_embed(st, f);
+    else
+        e->ops->upload(st->dev, s->x, f->x, x_bytes);
+    for (uint32_t i = st->first; i < end; i++)
+        compute_layer(st, f, i);
+    if (is_last(st))
+        queue_last_layer(st, f);
+    else
+        e->ops->download(st->dev, f->x, s->x, x_bytes);
+    return e->ops->sync(st->dev, err, errlen);
+}
