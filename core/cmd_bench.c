@@ -75,10 +75,14 @@ static void print_text(const struct bench *b, const struct bench_settings *s, co
                        const char *vs)
 {
     const struct model *m = bench_model(b);
+    const struct engine_info *info = bench_engine(b);
 
     printf("model            %s: %s, %.1fM parameters\n", s->model, m->arch, (double)m->n_params / 1e6);
-    printf("engine           %s; activations %s, KV %s\n", bench_device(b),
-           s->f32_activations ? "f32" : "int8", s->kv_f32 ? "f32" : "f16");
+    printf("engine           %s; activations %s, KV %s\n", info->device, s->f32_activations ? "f32" : "int8",
+           s->kv_f32 ? "f32" : "f16");
+    for (uint32_t i = 0; info->n_stages > 1 && i < info->n_stages; i++)
+        printf("stage %-10u %s: layers %u-%u\n", i + 1, info->stages[i].device, info->stages[i].first_layer,
+               info->stages[i].first_layer + info->stages[i].n_layers - 1);
     printf("measured         prompt %u, generate %u, streams %u, depth %u, %zu rounds after one to warm up: "
            "median "
            "(least .. most)\n",
@@ -116,12 +120,12 @@ static void put_series(json_t *object, const char *name, const struct results *r
 static int print_json(const struct bench *b, const struct bench_settings *s, const struct results *r,
                       const char *vs)
 {
-    json_t *root = json_pack("{s:s, s:s, s:I, s:s, s:i, s:s, s:s, s:i, s:i, s:i, s:i}", "model", s->model,
-                             "architecture", bench_model(b)->arch, "parameters",
-                             (json_int_t)bench_model(b)->n_params, "device", bench_device(b), "threads",
-                             (int)s->threads, "activations", s->f32_activations ? "f32" : "int8", "kv_type",
-                             s->kv_f32 ? "f32" : "f16", "prompt", (int)s->prompt, "generate",
-                             (int)s->generate, "streams", (int)s->streams, "depth", (int)s->depth);
+    json_t *root = json_pack(
+        "{s:s, s:s, s:I, s:s, s:i, s:i, s:s, s:s, s:i, s:i, s:i, s:i}", "model", s->model, "architecture",
+        bench_model(b)->arch, "parameters", (json_int_t)bench_model(b)->n_params, "device",
+        bench_engine(b)->device, "threads", (int)s->threads, "stages", (int)s->stages, "activations",
+        s->f32_activations ? "f32" : "int8", "kv_type", s->kv_f32 ? "f32" : "f16", "prompt", (int)s->prompt,
+        "generate", (int)s->generate, "streams", (int)s->streams, "depth", (int)s->depth);
     int failed;
 
     if (!root) {
@@ -249,6 +253,7 @@ static int run(const struct request *q)
 
     s.isa = c->engine.isa;
     s.threads = engine_threads(c);
+    s.stages = (uint32_t)c->engine.stages;
     s.f32_activations = strcmp(c->engine.activations, "f32") == 0;
     s.kv_f32 = strcmp(c->engine.kv_type, "f32") == 0;
     code = choose_model(c, q, &found, &s.model) < 0 ? 1 : measure(&s, q);
@@ -291,7 +296,10 @@ int cmd_bench(int argc, char **argv)
                  "policy [FILE] [OPTION]...",
         .about = "Measures prompt reading (prefill) and generating (decode) in this process: medians over "
                  "rounds, with\n"
-                 "the least and the most. Speeds are over all streams together.\n\n"
+                 "the least and the most. Speeds are over all streams together. With engine.stages the "
+                 "streams form as "
+                 "many\n"
+                 "groups, whose windows are under way at once.\n\n"
                  "--vs runs another program round by round in turns and prints both and their ratio, pair by "
                  "pair. It\n"
                  "is a shell command with {model} {prompt} {generate} {depth} {threads} that prints "

@@ -11,7 +11,7 @@
 
 struct bench_settings {
     const char *model; /* path */
-    uint32_t prompt, generate, streams, depth, rounds, threads;
+    uint32_t prompt, generate, streams, depth, rounds, threads, stages;
     const char *isa;
     bool f32_activations, kv_f32;
 };
@@ -29,8 +29,8 @@ void bench_close(struct bench *b);
 /* One round: reads a prompt, then generates, each behind the depth and timed by itself. */
 int bench_round(struct bench *b, struct bench_speed *ret_speed, char *err, size_t errlen);
 const struct model *bench_model(const struct bench *b);
-/* What it runs on: "cpu avx512 vnni, 2 threads". */
-const char *bench_device(const struct bench *b);
+/* What it runs on. */
+const struct engine_info *bench_engine(const struct bench *b);
 
 /* Runs `command`, a shell command with {model} {prompt} {generate} {depth} {threads} in it, which prints what
  * llama-bench prints with -o json. -EINVAL when that cannot be read, -EIO when the command failed. */

@@ -41,6 +41,7 @@ static int open_engine(struct bench *b, char *err, size_t errlen)
              free_bytes = machine_memory_available();
     struct engine_options o = { .isa = s->isa,
                                 .threads = s->threads,
+                                .stages = s->stages,
                                 .f32_activations = s->f32_activations,
                                 .kv_f32 = s->kv_f32,
                                 .kv_tokens = (uint32_t)kv_tokens,
@@ -81,30 +82,65 @@ static int make_streams(struct bench *b, char *err, size_t errlen)
     return 0;
 }
 
-/* Every stream reads n tokens, `chunk` of them in a window, over all streams; logits are computed for the
- * last of each window when `each`, otherwise only at the end. */
-static int advance(struct bench *b, uint32_t n, uint32_t chunk, bool each, char *err, size_t errlen)
+/* Streams that share their windows, and how far they are. */
+struct group {
+    uint32_t first, n; /* streams */
+    uint32_t at;
+    struct flight *flight;
+};
+
+/* The next window of a group, of the n tokens that each of its streams reads: one each when generating, else
+ * CHUNK over all. Logits are computed for each token generated, and for the last one read. */
+static int begin(struct bench *b, struct group *g, uint32_t n, bool generate, char *err, size_t errlen)
 {
-    uint32_t step = chunk / b->s.streams;
-    for (uint32_t at = 0; at < n; at += step) {
-        int r;
-        if (step > n - at)
-            step = n - at;
-        for (uint32_t i = 0; i < b->s.streams; i++)
-            b->rows[i] = (struct engine_row){ .session = b->sessions[i],
-                                              .tokens = b->tokens + at,
-                                              .n = step,
-                                              .n_logits = each || at + step == n };
-        r = engine_window(b->engine, b->rows, b->s.streams, err, errlen);
-        if (r < 0)
-            return r;
+    uint32_t step = generate ? 1 : CHUNK / g->n;
+    if (step > n - g->at)
+        step = n - g->at;
+    for (uint32_t i = 0; i < g->n; i++)
+        b->rows[i] = (struct engine_row){ .session = b->sessions[g->first + i],
+                                          .tokens = b->tokens + g->at,
+                                          .n = step,
+                                          .n_logits = generate || g->at + step == n };
+    g->at += step;
+    return engine_begin(b->engine, b->rows, g->n, &g->flight, err, errlen);
+}
+
+static struct group *group_of(struct group *groups, const struct flight *f)
+{
+    while (groups->flight != f)
+        groups++;
+    return groups;
+}
+
+/* Every stream reads or generates n tokens, each group in one window after the other. */
+static int advance(struct bench *b, uint32_t n, bool generate, char *err, size_t errlen)
+{
+    uint32_t n_groups = b->s.stages < b->s.streams ? b->s.stages : b->s.streams;
+    struct group groups[ENGINE_MAX_STAGES] = { 0 };
+    struct flight *f;
+    int r = 0;
+
+    for (uint32_t i = 0; n && r == 0 && i < n_groups; i++) {
+        struct group *g = &groups[i];
+        g->first = b->s.streams * i / n_groups;
+        g->n = b->s.streams * (i + 1) / n_groups - g->first;
+        r = begin(b, g, n, generate, err, errlen);
     }
-    return 0;
+    /* After a failure those under way are still waited for. */
+    while ((f = engine_next_finished(b->engine, true))) {
+        struct group *g = group_of(groups, f);
+        if (r == 0)
+            r = flight_end(f, err, errlen);
+        flight_release(f);
+        g->flight = NULL;
+        if (r == 0 && g->at < n)
+            r = begin(b, g, n, generate, err, errlen);
+    }
+    return r;
 }
 
 /* Tokens per second of one part; the streams are back at the depth after it. */
-static int measure(struct bench *b, uint32_t n, uint32_t chunk, bool each, double *ret, char *err,
-                   size_t errlen)
+static int measure(struct bench *b, uint32_t n, bool generate, double *ret, char *err, size_t errlen)
 {
     uint64_t start = clock_now_ns();
     int r;
@@ -112,7 +148,7 @@ static int measure(struct bench *b, uint32_t n, uint32_t chunk, bool each, doubl
     *ret = NAN;
     if (n == 0)
         return 0;
-    r = advance(b, n, chunk, each, err, errlen);
+    r = advance(b, n, generate, err, errlen);
     if (r < 0)
         return r;
     *ret = (double)n * b->s.streams * 1e9 / (double)(clock_now_ns() - start);
@@ -123,8 +159,8 @@ static int measure(struct bench *b, uint32_t n, uint32_t chunk, bool each, doubl
 
 int bench_round(struct bench *b, struct bench_speed *ret_speed, char *err, size_t errlen)
 {
-    int r = measure(b, b->s.prompt, CHUNK, false, &ret_speed->prefill, err, errlen);
-    return r < 0 ? r : measure(b, b->s.generate, b->s.streams, true, &ret_speed->decode, err, errlen);
+    int r = measure(b, b->s.prompt, false, &ret_speed->prefill, err, errlen);
+    return r < 0 ? r : measure(b, b->s.generate, true, &ret_speed->decode, err, errlen);
 }
 
 int bench_open(const struct bench_settings *s, struct bench **ret_bench, char *err, size_t errlen)
@@ -145,7 +181,7 @@ int bench_open(const struct bench_settings *s, struct bench **ret_bench, char *e
         r = make_streams(b, err, errlen);
     }
     if (r == 0)
-        r = advance(b, s->depth, CHUNK, false, err, errlen);
+        r = advance(b, s->depth, false, err, errlen);
     if (r < 0) {
         bench_close(b);
         return r;
@@ -174,7 +210,7 @@ const struct model *bench_model(const struct bench *b)
     return b->model;
 }
 
-const char *bench_device(const struct bench *b)
+const struct engine_info *bench_engine(const struct bench *b)
 {
-    return b->info.device;
+    return &b->info;
 }

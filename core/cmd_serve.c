@@ -203,20 +203,34 @@ static int start_reload(struct server *s, char *err, size_t errlen)
     return r;
 }
 
+/* Who computes what, where there are several. */
+static void log_stages(const struct engine_info *info)
+{
+    char device[256];
+    for (uint32_t i = 0; info->n_stages > 1 && i < info->n_stages; i++) {
+        const struct engine_stage_info *st = &info->stages[i];
+        log_write(LOG_INFO, "stage", "number=%u layers=%u-%u weights_mb=%zu device=%s", i + 1,
+                  st->first_layer, st->first_layer + st->n_layers - 1, st->weight_bytes >> 20,
+                  log_quote(device, sizeof device, st->device));
+    }
+}
+
 static void log_ready(const struct server *s, uint64_t start_ns)
 {
     const struct loaded *l = &s->model;
-    char addresses[512] = "", name[256], device[128];
+    char addresses[512] = "", name[256], device[256];
     const char *address;
+    log_stages(&l->info);
     for (size_t i = 0; (address = http_address(s->http, i)); i++) {
         size_t len = strlen(addresses);
         snprintf(addresses + len, sizeof addresses - len, "%s%s", i ? "," : "", address);
     }
     log_write(LOG_INFO, "ready",
-              "address=%s model=%s context=%u kv_tokens=%u kv_mb=%zu device=%s threads=%u seconds=%.2f",
+              "address=%s model=%s context=%u kv_tokens=%u kv_mb=%zu device=%s threads=%u stages=%u "
+              "seconds=%.2f",
               addresses, log_quote(name, sizeof name, l->name), l->context, l->kv_tokens,
               l->info.kv_bytes >> 20, log_quote(device, sizeof device, l->info.device), l->threads,
-              (double)(clock_now_ns() - start_ns) / 1e9);
+              l->info.n_stages, (double)(clock_now_ns() - start_ns) / 1e9);
 }
 
 static int start_all(struct server *s, const struct reload_options *o, char *err, size_t errlen)

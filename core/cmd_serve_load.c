@@ -176,6 +176,7 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
     struct engine_options o = {
         .isa = c->engine.isa,
         .threads = l->threads,
+        .stages = (uint32_t)c->engine.stages,
         .f32_activations = strcmp(c->engine.activations, "f32") == 0,
         .kv_f32 = strcmp(c->engine.kv_type, "f32") == 0,
         .kv_tokens = l->kv_tokens,
@@ -196,6 +197,16 @@ static int find_turn_token(const struct config *c, struct loaded *l, char *err, 
     if (!text || l->turn_token >= 0)
         return 0;
     snprintf(err, errlen, "model.turn_token: %s is no token of this model", text);
+    return -EINVAL;
+}
+
+static int check_stages(const struct config *c, const struct model *m, char *err, size_t errlen)
+{
+    if (c->engine.stages <= m->n_layers)
+        return 0;
+    snprintf(err, errlen, "engine.stages: %" PRId64 " stages for %u layers; the model allows 1 to %u",
+             c->engine.stages, m->n_layers,
+             m->n_layers < ENGINE_MAX_STAGES ? m->n_layers : ENGINE_MAX_STAGES);
     return -EINVAL;
 }
 
@@ -226,6 +237,8 @@ static int read_head(const struct config *c, struct loaded *l, struct gguf **ret
     }
     if (r < 0)
         fail_file(l->path, why, r, err, errlen);
+    if (r == 0)
+        r = check_stages(c, m, err, errlen);
     if (r == 0)
         r = load_template(c, f, l, err, errlen);
     if (r == 0)

@@ -58,7 +58,7 @@ struct config {
         char *device;    /* auto cpu */
         char *isa;       /* auto avx512 avx2 portable */
         int64_t threads; /* CONFIG_AUTO: the cores this process may use */
-        int64_t slots, rows;
+        int64_t stages, slots, rows;
         int64_t kv_tokens; /* CONFIG_AUTO */
         char *kv_type;     /* f16 f32 */
         char *activations; /* int8 f32 */

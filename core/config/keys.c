@@ -82,6 +82,9 @@ const struct config_key config_keys[] = {
       HELP("Instruction set of the CPU kernels; auto: the best this machine has. ref: plain loops, for doubts.") },
     { "engine.threads", AUTO(engine.threads, 1, 256), UNIT("threads"), RESTART,
       HELP("Threads that compute; auto: the cores this process may use.") },
+    { "engine.stages", INT(engine.stages, "1", 1, 64), UNIT("stages"), RESTART,
+      HELP("Parts the model's layers are divided into, each with its own processors, its share of the threads and at "
+           "least one; at most one a layer.") },
     { "engine.slots", INT(engine.slots, "64", 1, 1024), UNIT("conversations"), RESTART,
       HELP("Conversations kept at once.") },
     { "engine.rows", INT(engine.rows, "16", 1, 256), UNIT("requests"), RESTART,

@@ -55,6 +55,15 @@ def test_what_is_not_asked_for_is_left_out(berth, synthetic_model):
     assert "prefill" not in out and "decode" in out
 
 
+@pytest.mark.parametrize("streams", [1, 3])
+def test_streams_form_groups_on_several_stages(berth, synthetic_model, streams):
+    args = [synthetic_model, *SMALL, "--streams", str(streams), "--set", "engine.stages=2"]
+    out = bench_json(berth, *args)
+    assert out["stages"] == 2 and len(out["prefill"]["samples"]) == len(out["decode"]["samples"]) == 3
+    printed = berth("bench", *args).stdout
+    assert "stage 1" in printed and "stage 2" in printed and "layers 0-" in printed
+
+
 def test_settings_come_from_the_configuration(berth, synthetic_model):
     out = bench_json(berth, *SMALL, "--set", f"model.path={synthetic_model}", "--set", "engine.kv_type=f32",
                      "--set", "engine.activations=f32", "--set", "engine.isa=portable")

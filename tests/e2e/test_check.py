@@ -53,6 +53,15 @@ def test_relative_paths_are_relative_to_the_file_or_to_where_the_operator_stands
     assert settings(result.stdout)["model.path"][0] == "m.gguf"
 
 
+def test_stages_are_compared_with_the_layers(berth, synthetic_model):
+    model = f"model.path={synthetic_model}"
+    result = berth("check", "--set", model, "--set", "engine.stages=4")
+    assert result.returncode == 0 and settings(result.stdout)["engine.stages"] == (4, "--set")
+    result = berth("check", "--set", model, "--set", "engine.stages=5")
+    assert result.returncode == 1
+    assert result.stderr == "berth: engine.stages: 5 stages for 4 layers; the model allows 1 to 4\n"
+
+
 def test_a_file_that_is_not_there_is_named_with_its_line(berth, tmp_path):
     conf = write(tmp_path / "c.json", '{\n\n"model": {\n"path": "gone.gguf"}}')
     result = berth("check", "--config", conf)

@@ -1,6 +1,7 @@
 """`berth serve`: the start, and every way it can fail: one line that says what to do, exit code 1."""
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -133,6 +134,25 @@ def test_the_context_follows_the_pool(start_server):
 def test_a_context_beyond_training_is_allowed_and_said(start_server):
     server = start_server({"model.context": 20000})
     assert server.ready["context"] == "20000" and "longer than the model was trained for" in server.log
+
+
+def test_stages_share_the_layers_and_change_no_answer(start_server):
+    body = {"messages": user("one answer"), "temperature": 0, "max_tokens": 32, "ignore_eos": True}
+    answers = []
+    for stages in (1, 3):
+        server = start_server({"engine.stages": stages, "engine.threads": 2})
+        assert server.ready["stages"] == str(stages)
+        layers = re.findall(r"stage number=\d+ layers=(\d+)-(\d+) ", server.log)
+        assert len(layers) == (stages if stages > 1 else 0)
+        if stages > 1:
+            assert [int(first) for first, _ in layers] == [0] + [int(last) + 1 for _, last in layers[:-1]]
+            assert layers[-1][1] == "3"
+        answers.append(post(server, "/v1/chat/completions", body).json()["choices"][0]["message"]["content"])
+    assert answers[0] == answers[1] != ""
+
+
+def test_more_stages_than_layers(start_server):
+    fails(start_server({"engine.stages": 5}, wait=False), "engine.stages: 5 stages", "4 layers", "1 to 4")
 
 
 def test_a_template_of_ones_own(start_server, tmp_path):
