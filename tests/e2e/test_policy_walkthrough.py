@@ -1,12 +1,16 @@
 """plugins/README.md as somebody follows it: out of tree, from an installed berth, every command and every line of the example as
 it stands there, and then swapped into a running server twice."""
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from apikit import eventually, get
 
 SLOW = float(os.environ.get("BERTH_SLOW", "1"))
 
@@ -71,6 +75,28 @@ def test_it_is_checked_and_answers_as_told(readme, installed, built):
     said = shell(check, built.parent, installed)
     assert "short 1" in said and "patience_s = 10 s" in said and "self-test passed" in said
     assert shell(evaluate, built.parent, installed) == answer
+
+
+def test_it_is_swapped_into_a_running_server(readme, installed, built, synthetic_model, start_server):
+    config = built.parent / "berth.json"
+    model = {"model": {"path": str(synthetic_model)}}
+    config.write_text(json.dumps(model))
+    server = start_server(model=None, args=["--config", config])
+
+    def policy():
+        return get(server, "/admin/policy").json()
+
+    assert policy()["name"] == "builtin"
+    config.write_text(json.dumps({**model, **json.loads(blocks(readme, "json")[1])}))
+    os.kill(server.pid, signal.SIGHUP)
+    eventually(lambda: policy()["name"] == "short", 30 * SLOW)
+
+    # Changed, built over the file in use, and reloaded.
+    source = built.with_suffix(".c")
+    source.write_text(source.read_text().replace('.version = "1"', '.version = "2"'))
+    shell(blocks(readme, "sh")[0], built.parent, installed)
+    os.kill(server.pid, signal.SIGHUP)
+    eventually(lambda: policy()["version"] == "2", 30 * SLOW)
 
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
