@@ -294,6 +294,15 @@ static uint32_t idle_slots(const struct sched *s)
     return s->h.n - s->n_running + (solo_job(s) != NULL);
 }
 
+/* Whether there are as many as a claim needs, when paused jobs have made way. */
+static bool free_slots(struct sched *s)
+{
+    while (idle_slots(s) < slots_needed(s))
+        if (!queue_requeue_paused(s))
+            return false;
+    return true;
+}
+
 static bool try_candidate(struct sched *s, const struct candidate *c, bool respect_held)
 {
     if (respect_held && !may_choose(s, c->job) && mark_held(s, c->job, true) < slots_needed(s)) {
@@ -305,9 +314,9 @@ static bool try_candidate(struct sched *s, const struct candidate *c, bool respe
 
 bool claim_next(struct sched *s, uint32_t most)
 {
-    if (!s->waiting || s->now_ns < s->blocked_until_ns)
+    if (s->now_ns < s->blocked_until_ns || !queue_ready(s))
         return false;
-    if (queue_active(s) >= s->o.rows || idle_slots(s) < slots_needed(s))
+    if (queue_active(s) >= s->o.rows || !free_slots(s))
         return false;
     if (!s->n_running && s->n_waiting == 1 && solo_start(s, s->waiting))
         return true;

@@ -37,12 +37,16 @@ void queue_add(struct sched *s, struct job *j);
 void queue_remove(struct sched *s, struct job *j);
 /* Ends jobs that were cancelled. */
 void queue_sweep(struct sched *s);
-/* Fills s->wants, and s->candidates in the order in which they go; returns how many. */
+/* Fills s->wants, and s->candidates in the order in which they go, without paused ones; returns how many. */
 uint32_t queue_order(struct sched *s);
 /* Ends a job, running or waiting, and frees it. */
 void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char *error);
 /* Takes a running job out of its slot, whose history stays, and back into the queue. */
-void queue_requeue(struct sched *s, struct job *j);
+void queue_requeue(struct sched *s, struct job *j, const char *reason);
+/* The same with the youngest paused job; false when none is. */
+bool queue_requeue_paused(struct sched *s);
+/* Waiting jobs that are not paused. */
+uint32_t queue_ready(const struct sched *s);
 /* Running jobs that are not paused. */
 uint32_t queue_active(const struct sched *s);
 /* Tokens of a running job that are not in its session yet. */

@@ -16,7 +16,7 @@ enum sched_placement_kind {
     SCHED_EVICT,        /* `slot` gave up its last `tokens` for lack of memory */
     SCHED_PROMOTE,      /* a request goes on in `slot` */
     SCHED_BACK_TO_SOLO, /* a request goes on on main, from slot `source` */
-    SCHED_REQUEUE,      /* the request in `slot` waits again, for lack of memory */
+    SCHED_REQUEUE,      /* the request in `slot` waits again, for `reason` */
     SCHED_PLACEMENT_KINDS,
 };
 

@@ -4,7 +4,9 @@
  * short question never waits behind a long one; but one that has waited AGED_S plus AGED_READS times the time
  * its own reading takes goes before all others, the oldest first. A job claims its slot only when its turn
  * has come (claim.c): while it waits it holds nothing, and is compared with the histories as they change.
- * Thread: the scheduler's. Tests: tests/unit/test_sched.c */
+ * A paused job keeps its slot until somebody else needs it; then it waits too, for its resumption first:
+ * those who do not read what they asked for keep nobody out. Thread: the scheduler's. Tests:
+ * tests/unit/test_sched.c */
 #include "sched/parts.h"
 #include "util/clock.h"
 #include <stdlib.h>
@@ -91,14 +93,14 @@ void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char 
     job_free(j);
 }
 
-void queue_requeue(struct sched *s, struct job *j)
+void queue_requeue(struct sched *s, struct job *j, const char *reason)
 {
     events_add(s,
                (struct sched_placement){ .kind = SCHED_REQUEUE,
                                          .slot = events_slot(s, j->at),
                                          .source = SCHED_NONE,
                                          .tokens = slots_at(s->h.table, j->at)->n },
-               j, "memory");
+               j, reason);
     leave_slot(s, j, SLOTS_END_REQUEUE);
     j->requeued = true;
     j->aged = false;
@@ -118,6 +120,25 @@ void queue_sweep(struct sched *s)
     for (uint32_t i = s->n_running; i-- > 0;)
         if (atomic_load(&s->running[i]->cancel))
             queue_end(s, s->running[i], SCHED_STOP_CANCELLED, NULL);
+}
+
+bool queue_requeue_paused(struct sched *s)
+{
+    struct job *youngest = NULL;
+    for (uint32_t i = 0; i < s->n_running; i++)
+        if (atomic_load(&s->running[i]->paused) && (!youngest || s->running[i]->id > youngest->id))
+            youngest = s->running[i];
+    if (youngest)
+        queue_requeue(s, youngest, "not_read");
+    return youngest != NULL;
+}
+
+uint32_t queue_ready(const struct sched *s)
+{
+    uint32_t n = 0;
+    for (const struct job *j = s->waiting; j; j = j->next)
+        n += !atomic_load(&j->paused);
+    return n;
 }
 
 uint32_t queue_active(const struct sched *s)
@@ -180,7 +201,8 @@ uint32_t queue_order(struct sched *s)
     for (uint32_t i = 0; i <= s->h.n; i++)
         s->wants[i] = (struct want){ 0 };
     for (struct job *j = s->waiting; j; j = j->next)
-        s->candidates[n++] = candidate_of(s, j);
+        if (!atomic_load(&j->paused))
+            s->candidates[n++] = candidate_of(s, j);
     qsort(s->candidates, n, sizeof *s->candidates, by_turn);
     return n;
 }

@@ -163,6 +163,6 @@ bool room_requeue_youngest(struct sched *s)
         if (!victim || (j_paused && !v_paused) || (j_paused == v_paused && j->id > victim->id))
             victim = j;
     }
-    queue_requeue(s, victim);
+    queue_requeue(s, victim, "memory");
     return true;
 }

@@ -115,7 +115,7 @@ void sched_stop(struct sched *s);
 int sched_submit(struct sched *s, const struct sched_job *job, uint64_t *ret_job, char *err, size_t errlen);
 /* [any thread] The job ends within one window; unknown ids are ignored. */
 void sched_cancel(struct sched *s, uint64_t job);
-/* [any thread] A paused job keeps its slot and generates nothing. */
+/* [any thread] A paused job generates nothing, and keeps its slot unless another job needs it. */
 void sched_pause(struct sched *s, uint64_t job, bool paused);
 
 /* [any thread] Looks around although nothing was submitted, so that a policy put in use shows at once. */

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import random
+import socket
 from dataclasses import dataclass
 
 import gguf
@@ -67,13 +68,20 @@ def body_of(vocabulary, prompt, n, fields):
 
 
 class Request:
-    """A request on a connection of its own. `who` is the address it comes from: another address is another client."""
+    """A request on a connection of its own. `who` is the address it comes from: another address is another client.
+    receive_buffer: bytes that the kernel may hold for it; a small one is soon full when nothing is read."""
 
-    def __init__(self, server, body, path="/v1/completions", who="127.0.0.1"):
+    def __init__(self, server, body, path="/v1/completions", who="127.0.0.1", receive_buffer=None):
         self.text, self.timings, self.finish, self.usage = "", None, None, None
         self.parts = 0  # pieces of text so far
         self.body, self.reply, self._rest = body, None, b""
         self.connection = http.client.HTTPConnection(server.host, server.port, timeout=PATIENCE_S, source_address=(who, 0))
+        if receive_buffer:
+            self.connection.sock = sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            sock.settimeout(PATIENCE_S)
+            sock.bind((who, 0))
+            sock.connect((server.host, server.port))
         self.connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
 
     def _open(self):
@@ -213,10 +221,11 @@ class House:
     def talk(self, seed, system=(), **more):
         return Talk(self.vocabulary, seed, system, **more)
 
-    def start(self, prompt, n=None, who="127.0.0.1", stream=True, **fields):
+    def start(self, prompt, n=None, who="127.0.0.1", stream=True, receive_buffer=None, **fields):
         """Sends a request and does not wait for anything."""
         fields = {"stream": True, **fields} if stream else fields
-        self.requests.append(Request(self.server, body_of(self.vocabulary, list(prompt), n, fields), who=who))
+        self.requests.append(Request(self.server, body_of(self.vocabulary, list(prompt), n, fields), who=who,
+                                     receive_buffer=receive_buffer))
         return self.requests[-1]
 
     def check(self, answer, prompt, n):

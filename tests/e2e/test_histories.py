@@ -576,6 +576,18 @@ def test_leaving_at_a_promotion_disturbs_nobody(house):
     assert m["totals"]["completed"] >= 12 and m["totals"]["cancelled"] >= 12
 
 
+def test_clients_that_do_not_read_keep_nobody_out(house):
+    h = house({"engine.slots": 2, "engine.rows": 2, "server.max_unsent_bytes": 4096})
+    n = 5000  # more than the kernel holds for a client that does not read
+    prompts = [list(h.talk(130 + i).say(50).ids) for i in range(2)]
+    deaf = [h.start(prompt, n, receive_buffer=4096, logprobs=32) for prompt in prompts]
+    eventually(lambda: h.metrics()["live"]["state"] == "waiting for readers" and h.metrics()["live"]["running"] == 2, PATIENCE_S)
+    h.ask(h.talk(132).say(50).ids, 24, who=ELSEWHERE)
+    assert [e["reason"] for e in h.events("requeue")] == ["not_read"]
+    for request, prompt in zip(deaf, prompts):
+        h.finish(request, prompt, n)
+
+
 def storm(h, requests, prompts, n, seed, wrong):
     """Random short requests one after another, one in ten of which leaves at a random moment."""
     try:

@@ -319,6 +319,43 @@ Test(sched_queue, a_request_that_does_not_fit_lets_a_smaller_one_pass)
     cast_clear(&c);
 }
 
+Test(sched_queue, those_who_do_not_read_keep_nobody_out)
+{
+    struct sched_options o = rig_options;
+    for (uint32_t slots = 1; slots <= 2; slots++) {
+        o.slots = slots;
+        o.rows = 1;
+        struct rig r = rig_open(&o, 4096);
+        struct cast c = { 0 };
+        char text[4096];
+        for (uint32_t i = 0; i < slots; i++) {
+            cast_job(&c, (int)i, prompt_of(1 + i, 30), 30, 60);
+            rig_hold(&r, &c.job[i]);
+        }
+        cast_job(&c, 3, prompt_of(8, 30), 30, 60);
+        run_job(&r, &c.job[3]); /* all slots are taken, and nobody is going to leave */
+        cr_expect(strstr(placements(&r, 0, text, sizeof text), "requeue"), "%s", text);
+        for (uint32_t i = 0; i < slots; i++) {
+            cr_expect_eq(c.h[i].done, 0);
+            sched_pause(r.s, c.h[i].job, false);
+        }
+        wait_all(&c, 0, (int)slots - 1);
+        /* And in the end each says what it says when nobody is in its way. */
+        for (uint32_t i = 0; i < slots; i++) {
+            cast_job(&c, 4, prompt_of(1 + i, 30), 30, 60);
+            c.job[4].cache_prompt = false;
+            run_job(&r, &c.job[4]);
+            expect_same(&c.h[4], &c.h[i], "made way");
+            heard_clear(&c.h[4]);
+            free(c.p[4]);
+            c.p[4] = NULL;
+        }
+        expect_balance(&r);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
 Test(sched_queue, one_that_waits_long_is_not_passed_for_ever)
 {
     struct rig r = rig_open(&rig_options, 640);
