@@ -29,7 +29,7 @@ struct world {
     struct rig rig, cold; /* the same model; cold has room for one fresh session */
     struct session *real[SESSIONS];
     struct slow_session slow[SESSIONS];
-    struct slow_flight flights[SESSIONS]; /* each has at least one session of its own */
+    struct slow_flight flights[SESSIONS + 1]; /* each has a session of its own, but the one being planned */
     uint32_t n_flights;
     bool flying[SESSIONS];
     uint64_t next_block, seed;

@@ -37,7 +37,7 @@ static struct {
     struct engine *e;
     struct session *sessions[SESSIONS];
     uint32_t text[SESSIONS];
-    struct leg legs[SESSIONS];
+    struct leg legs[SESSIONS + 1]; /* the last one: being planned, without a session that is free */
     uint32_t n_legs;
     uint64_t seed;
     uint32_t wrong, compared, failed, refused, together;

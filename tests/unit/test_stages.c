@@ -147,7 +147,7 @@ struct journey { /* a flight of one to three travellers */
 struct travel {
     struct rig *rig;
     struct traveller at[SESSIONS];
-    struct journey under_way[SESSIONS];
+    struct journey under_way[SESSIONS + 1]; /* the last one: being planned, without a session that is free */
     uint32_t n_under_way;
     uint64_t seed;
 };
