@@ -148,7 +148,7 @@ static struct case_table *random_table(uint64_t *x)
             case_shared(t, i, k, below(x, 2) * below(x, 100000));
     t->v.now_ns = (int64_t)(random_bits(x) % (1ull << 50)) >> below(x, 30);
     t->v.flags = below(x, 2) ? POLICY_PADDING_SAFE : 0;
-    t->v.prompt_tokens_per_s = below(x, 2) * ((double)random_bits(x) / 1e9);
+    t->v.prompt_tokens_per_s = below(x, 2) * ((double)random_bits(x) / 3e9);
     t->v.seed = below(x, 2) * (random_bits(x) << 11);
     random_returns(x, &t->v);
     case_ready(t);

@@ -71,7 +71,6 @@ Test(decision, a_copy_outlives_what_it_was_made_from)
     struct policy_decision *copy;
     cr_assert_eq(policy_decision_new(&d, &copy), 0);
     memset(t, 0xaa, sizeof *t);
-    free(t);
     memset(reason, 'x', 6);
     memset(policy, 'x', 5);
     memset(losses, 0, sizeof losses);
@@ -95,6 +94,7 @@ Test(decision, a_copy_outlives_what_it_was_made_from)
     expect_same_table(copy->snapshot);
     policy_decision_unref(copy);
     policy_decision_unref(NULL);
+    free(t);
 }
 
 Test(decision, a_copy_for_a_newer_policy_is_larger_and_zero_beyond)

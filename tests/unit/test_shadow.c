@@ -3,6 +3,7 @@
 #include "policy_case.h"
 
 #include "policy/asker.h"
+#include "policy/feed.h"
 #include "policy/host.h"
 #include "policy/loaded.h"
 #include "policy/shadow.h"
@@ -14,7 +15,7 @@
 /* ---- a policy that answers as it is told ---- */
 
 struct script {
-    uint32_t slot, source_kind, park, reason;
+    uint32_t slot, source_kind, source, park, reason;
     double give_up[3];
     uint64_t superseded;
     pthread_mutex_t *held; /* taken while it answers */
@@ -33,6 +34,7 @@ static int said_place(const void *self, const struct policy_snapshot *s, const s
     say->history_size = s->slot_stride;
     a->slot = say->slot;
     a->source_kind = say->source_kind;
+    a->source = say->source;
     a->reason = say->reason;
     return POLICY_DECIDED;
 }
@@ -213,6 +215,22 @@ Test(shadow, agreements_and_disagreements_are_counted_by_call)
     rig_close(&r);
 }
 
+Test(shadow, another_source_is_a_disagreement)
+{
+    struct rig r = rig_open();
+    struct script say = { .slot = 0, .source_kind = POLICY_SOURCE_SLOT, .source = 1 };
+    struct policy_loaded *p = load(&scripted, &say);
+    use(&r, &p, 1);
+    policy_loaded_unref(p);
+    for (uint32_t source = 0; source < 3; source++)
+        offer(&r, POLICY_CALL_PLACE,
+              (struct policy_answer){ .slot = 0, .source_kind = POLICY_SOURCE_SLOT, .source = source });
+    struct policy_shadow_status st = status_after(&r, 3);
+    cr_expect_eq(st.agreed[POLICY_CALL_PLACE], 1);
+    cr_expect_eq(st.disagreed[POLICY_CALL_PLACE], 2);
+    rig_close(&r);
+}
+
 Test(shadow, a_breach_is_a_breach_each_time)
 {
     struct rig r = rig_open();
@@ -286,6 +304,68 @@ Test(shadow, one_that_hangs_costs_drops_and_is_left_behind)
     pthread_mutex_unlock(&held);
     policy_loaded_unref(p);
     rig_close(&r);
+}
+
+/* ---- feed ---- */
+
+static void take_held(void *arg, const struct policy_decision *d)
+{
+    (void)d;
+    pthread_mutex_lock(arg);
+    pthread_mutex_unlock(arg);
+}
+
+static void end_nothing(void *arg)
+{
+    (void)arg;
+}
+
+Test(feed, a_queue_is_bounded_in_bytes_too)
+{
+    static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+    static struct policy_history many[1024];
+    const struct policy_feed_options o = {
+        .thread_name = "feed", .take = take_held, .end = end_nothing, .arg = &held
+    };
+    uint32_t *shared = calloc(1025 * 1025, sizeof *shared);
+    struct policy_snapshot v = { .slots = many,
+                                 .n_slots = 1024,
+                                 .slot_stride = sizeof many[0],
+                                 .shared = shared,
+                                 .shared_stride = 1025 * sizeof *shared };
+    struct policy_decision d = { .call = POLICY_CALL_SUPERSEDED, .snapshot = &v }, *copy;
+    struct policy_feed *f;
+    cr_assert_eq(policy_decision_new(&d, &copy), 0);
+    cr_assert_eq(policy_feed_start(&o, &f), 0);
+    cr_assert_gt(copy->size, 4 << 20);
+    pthread_mutex_lock(&held);
+    for (int i = 0; i < 10; i++)
+        policy_feed_offer(f, copy);
+    cr_expect_eq(policy_feed_dropped(f), 10 - POLICY_FEED_BYTES / copy->size);
+    cr_expect_not(policy_feed_stop(f, true, 1), "it is held up");
+    pthread_mutex_unlock(&held);
+    policy_decision_unref(copy);
+    free(shared);
+}
+
+Test(feed, what_is_queued_is_taken_before_the_end_when_asked)
+{
+    struct case_table *t = table();
+    static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+    const struct policy_feed_options o = {
+        .thread_name = "feed", .take = take_held, .end = end_nothing, .arg = &held
+    };
+    struct policy_decision d = { .call = POLICY_CALL_SUPERSEDED, .snapshot = &t->v }, *copy;
+    struct policy_feed *f;
+    cr_assert_eq(policy_decision_new(&d, &copy), 0);
+    for (int finish = 0; finish < 2; finish++) {
+        cr_assert_eq(policy_feed_start(&o, &f), 0);
+        for (int i = 0; i < 50; i++)
+            policy_feed_offer(f, copy);
+        cr_expect(policy_feed_stop(f, finish, 20000));
+    }
+    policy_decision_unref(copy);
+    free(t);
 }
 
 /* ---- asker ---- */
