@@ -8,7 +8,7 @@
 int cmd_serve(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
-int cmd_policy(int argc, char **argv); /* check, eval */
+int cmd_policy(int argc, char **argv); /* check, eval, list */
 int cmd_model(int argc, char **argv);  /* info, tokenize, render */
 
 /* Prints "berth: ..." to standard error. */

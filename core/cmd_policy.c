@@ -16,6 +16,7 @@ static const struct {
 } words[] = {
     { "check", cmd_policy_check, "whether the server would load a file, and what it found in it" },
     { "eval", cmd_policy_eval, "what a policy answers to cases, one JSON object a line" },
+    { "list", cmd_policy_list, "the policies there are, and their settings" },
 };
 #define N_WORDS (sizeof words / sizeof words[0])
 

@@ -6,6 +6,7 @@ struct cmd_strings;
 
 int cmd_policy_check(int argc, char **argv);
 int cmd_policy_eval(int argc, char **argv);
+int cmd_policy_list(int argc, char **argv);
 
 /* Pairs NAME=VALUE, split. */
 struct policy_pairs {

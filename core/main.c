@@ -20,7 +20,7 @@ static const struct {
     { "serve", cmd_serve, "serve a model over HTTP" },
     { "check", cmd_check, "check a configuration and print the effective one" },
     { "bench", cmd_bench, "measure prompt reading and decoding, or a policy" },
-    { "policy", cmd_policy, "look into placement policies: check, eval" },
+    { "policy", cmd_policy, "look into placement policies: check, eval, list" },
     { "model", cmd_model, "look into a model file: info, tokenize, render" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

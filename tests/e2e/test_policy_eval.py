@@ -1,4 +1,4 @@
-"""berth policy eval and berth bench policy, as a user runs them."""
+"""berth policy eval, berth policy list and berth bench policy, as a user runs them."""
 import gzip
 import json
 import subprocess
@@ -115,7 +115,31 @@ def test_a_file_that_is_no_policy_is_refused(berth_bin, root):
     assert "README.md: " in run(berth_bin, "policy", "eval", root / "README.md", code=1).stderr
 
 
-@pytest.mark.parametrize("words", [["policy"], ["policy", "eval"], ["bench", "policy"]])
+def test_policies_are_listed_with_their_settings(berth_bin, value):
+    text = run(berth_bin, "policy", "list", value.parent).stdout
+    assert [line.split()[0] for line in text.splitlines() if not line.startswith(" ")] == ["builtin", "lru", "value"]
+    assert "    ttl_max_s = 120 (0..86400 s) STRATA_SLOT_TTL_MAX_S\n" in text
+    listed = {p["name"]: p for p in json.loads(run(berth_bin, "policy", "list", "--json").stdout)}
+    assert set(listed) == {"builtin", "lru", "value"}, "those that lie beside the program"
+    assert listed["value"]["path"] == str(value) and len(listed["value"]["digest"]) == 64
+    share = listed["value"]["settings"][-1]
+    assert share == {"name": "park_kept_share", "kind": "real", "default": "0.98", "min": 0.01, "max": 1.0, "unit": "",
+                     "help": share["help"], "env": "STRATA_SLOT_PARK_KEPT_SHARE"}
+
+
+def test_what_cannot_be_loaded_is_named_and_the_rest_listed(berth_bin, value, tmp_path):
+    folder = tmp_path / "with [odd] name"
+    folder.mkdir()
+    (folder / "broken.so").write_text("no object")
+    (folder / "readme.txt").write_text("")
+    (folder / "value.so").symlink_to(value)
+    done = run(berth_bin, "policy", "list", folder, code=1)
+    assert f"{folder}/broken.so: " in done.stderr and done.stderr.count("\n") == 1
+    assert f"value 1  {folder}/value.so\n" in done.stdout
+    assert "no-such: No such file" in run(berth_bin, "policy", "list", tmp_path / "no-such", code=1).stderr
+
+
+@pytest.mark.parametrize("words", [["policy"], ["policy", "eval"], ["policy", "list"], ["bench", "policy"]])
 def test_help(berth_bin, words):
     assert run(berth_bin, *words, "--help").stdout.startswith("usage: berth " + " ".join(words))
 
