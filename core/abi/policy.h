@@ -38,7 +38,8 @@
  * struct is what the host laid out. Fields called `reserved` are 0, and to be left alone in answers.
  *
  * Units. Times are nanoseconds of one clock that never goes back, unless a name ends in _s (seconds). Lengths
- * are tokens, below 2^31. Keys are salted per process and never 0 when known: compare them, never store them.
+ * are tokens, below 2^31. Keys have 63 bits, are salted per process and never 0 when known: compare them,
+ * never store them.
  *
  * Trust. The host checks every answer and answers itself, with its built-in policy, where one is not legal,
  * so that a mistake costs a decision and not a conversation; three such breaches within a minute put the

@@ -101,7 +101,8 @@ const char *http_query(const struct http_request *r, const char *name);
 /* A header, or NULL; lives as long as the request. */
 const char *http_header(const struct http_request *r, const char *name);
 const char *http_request_id(const struct http_request *r);
-/* Name of the key used, or "" ; and a salted non-zero number for the client (socket address and key name). */
+/* Name of the key used, or "" ; and a salted non-zero 63-bit number for the client (socket address and key
+ * name). */
 const char *http_key_name(const struct http_request *r);
 uint64_t http_client_key(const struct http_request *r);
 /* Takes the body without copying: the caller frees the buffer, on any thread. */

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS_LIMIT 1024u
 #define BINS_LIMIT 4096u
 #define SECONDS_LIMIT 9.2e9 /* of a signed 64-bit number of nanoseconds */
 #define NO_INDEX UINT32_MAX
@@ -51,7 +50,7 @@ __attribute__((format(printf, 3, 4))) static int fail(struct reader *r, const ch
 
 /* ---- fields ---- */
 
-enum kind { U32, U64, S64, SECONDS, DURATION, RATE, FLAG, STATE, STOP, ELSEWHERE };
+enum kind { U32, LENGTH, U64, S64, SECONDS, DURATION, RATE, FLAG, STATE, STOP, ELSEWHERE };
 
 struct field {
     const char *name;
@@ -73,13 +72,13 @@ static const struct field history_fields[] = {
     { "valid", ELSEWHERE, 0, 0, OF_MAIN },
     { "busy", FLAG, H(flags), POLICY_BUSY, OF_MAIN },
     { "reliable", FLAG, H(flags), POLICY_RELIABLE, 0 },
-    { "tokens", U32, H(tokens), 0, 0 },
-    { "turn_tokens", U32, H(turn_tokens), 0, 0 },
-    { "shared_prompt", U32, H(shared_prompt), 0, 0 },
+    { "tokens", LENGTH, H(tokens), 0, 0 },
+    { "turn_tokens", LENGTH, H(turn_tokens), 0, 0 },
+    { "shared_prompt", LENGTH, H(shared_prompt), 0, 0 },
     { "last_use_s", SECONDS, H(last_use_ns), 0, 0 },
     { "turns", U32, H(turns), 0, 0 },
     { "stop_reason", STOP, H(stop_reason), 0, 0 },
-    { "prompt_tokens", U32, H(prompt_tokens), 0, 0 },
+    { "prompt_tokens", LENGTH, H(prompt_tokens), 0, 0 },
     { "client_key", U64, H(client_key), 0, 0 },
     { "session_key", U64, H(session_key), 0, 0 },
     { "parent_key", U64, H(parent_key), 0, 0 },
@@ -93,9 +92,9 @@ static const struct field history_fields[] = {
 
 #define R(member) offsetof(struct policy_request, member)
 static const struct field request_fields[] = {
-    { "prompt_tokens", U32, R(prompt_tokens), 0, 0 },
-    { "turn_tokens", U32, R(turn_tokens), 0, 0 },
-    { "max_new_tokens", U32, R(max_new_tokens), 0, 0 },
+    { "prompt_tokens", LENGTH, R(prompt_tokens), 0, 0 },
+    { "turn_tokens", LENGTH, R(turn_tokens), 0, 0 },
+    { "max_new_tokens", LENGTH, R(max_new_tokens), 0, 0 },
     { "client_key", U64, R(client_key), 0, 0 },
     { "session_key", U64, R(session_key), 0, 0 },
     { "parent_key", U64, R(parent_key), 0, 0 },
@@ -213,7 +212,8 @@ static int read_field(struct reader *r, const struct field *f, const json_t *v, 
     int e;
     switch (f->kind) {
     case U32:
-        e = read_whole(r, f->name, v, 0, UINT32_MAX, &n);
+    case LENGTH:
+        e = read_whole(r, f->name, v, 0, f->kind == LENGTH ? INT32_MAX : UINT32_MAX, &n);
         if (e == 0)
             *(uint32_t *)at = (uint32_t)n;
         return e;
@@ -319,12 +319,12 @@ static int read_slots(struct reader *r, const json_t *list)
     struct policy_case *c = r->c;
     r->at = "snapshot";
     if (!list)
-        return fail(r, "slots", "is missing: 1..%u slots are wanted", SLOTS_LIMIT);
+        return fail(r, "slots", "is missing: 1..%u slots are wanted", POLICY_SLOTS_MAX);
     if (!json_is_array(list))
         return fail_type(r, "slots", list, "a list");
     size_t n = json_array_size(list);
-    if (!n || n > SLOTS_LIMIT)
-        return fail(r, "slots", "%zu slots where 1..%u are wanted", n, SLOTS_LIMIT);
+    if (!n || n > POLICY_SLOTS_MAX)
+        return fail(r, "slots", "%zu slots where 1..%u are wanted", n, POLICY_SLOTS_MAX);
     int e = grow_slots(c, n);
     r->at = "snapshot.slots";
     for (r->index = 0; e == 0 && r->index < n; r->index++) {
@@ -380,7 +380,7 @@ static int read_shared_row(struct reader *r, const json_t *row, uint32_t i, uint
                     n);
     for (uint32_t k = 0; k < n; k++) {
         int64_t v = 0;
-        int e = read_whole(r, "", json_array_get(row, k), 0, UINT32_MAX, &v);
+        int e = read_whole(r, "", json_array_get(row, k), 0, INT32_MAX, &v);
         if (e < 0)
             return e;
         into[k] = (uint32_t)v;

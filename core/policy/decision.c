@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define SIZE_LIMIT 4096u
-#define SLOTS_LIMIT 1024u
 #define BINS_LIMIT 65536u
 
 const char *policy_call_name(enum policy_call call)
@@ -128,7 +127,7 @@ static struct policy_snapshot *take_table(struct block *b, const struct policy_s
 
 static int check_table(const struct policy_snapshot *s)
 {
-    if (!s->n_slots || s->n_slots > SLOTS_LIMIT || s->n_groups > SLOTS_LIMIT)
+    if (!s->n_slots || s->n_slots > POLICY_SLOTS_MAX || s->n_groups > POLICY_SLOTS_MAX)
         return -EINVAL;
     for (uint32_t i = 0; s->returns && i < s->n_returns; i++)
         if (((const struct policy_returns *)policy_element(s->returns, i, s->returns_stride))->bins >
