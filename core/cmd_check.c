@@ -4,22 +4,41 @@
 #include "cmd.h"
 #include "cmd_args.h"
 #include "cmd_serve_load.h"
+#include "cmd_serve_policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+
+/* The policies, loaded and let go again; notes about them on standard error. */
+static int check_policies(const struct config *config, char *err, size_t errlen)
+{
+    struct serve_policies p;
+    int r = serve_policies_load(config, true, NULL, &p, err, errlen);
+
+    if (r < 0)
+        return r;
+    if (*p.fallback)
+        cmd_error("note: the built-in policy would be used: %s", p.fallback);
+    if (*p.unused)
+        cmd_error("note: no policy knows these environment names: %s", p.unused);
+    serve_policies_clear(&p);
+    return 0;
+}
 
 static int check(const char *path, const struct cmd_strings *sets)
 {
     struct config *config;
     struct http_key *keys = NULL;
     size_t n_keys;
-    char err[1024] = "";
+    char err[1400] = "";
     int r, code = cmd_args_config(path, sets, &config);
 
     if (code >= 0)
         return code;
     config_print(config, stdout);
     r = check_settings(config, false, &keys, &n_keys, err, sizeof err);
+    if (r == 0)
+        r = check_policies(config, err, sizeof err);
     if (r == 0)
         r = check_model(config, err, sizeof err);
     if (r < 0)

@@ -249,8 +249,8 @@ def start_server(berth_bin, synthetic_model):
     """
     started = []
 
-    def start(settings=None, model=synthetic_model, wait=True, **kwargs):
-        server = _start(berth_bin, model, settings, **kwargs)
+    def start(settings=None, model=synthetic_model, wait=True, binary=berth_bin, **kwargs):
+        server = _start(binary, model, settings, **kwargs)
         started.append(server)
         return server.wait_ready() if wait else server
 

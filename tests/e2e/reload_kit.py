@@ -3,8 +3,9 @@ import json
 import os
 import re
 import signal
+import threading
 
-from apikit import get, post
+from apikit import get, post, stream, streamed_text, user
 
 
 class Conf:
@@ -100,3 +101,67 @@ def mappings(pid):
                 name = (fields[5].strip(), fields[1])
                 count[name] = count.get(name, 0) + 1
     return count
+
+
+def large_memory(pid):
+    """Where the large pieces of a process's own memory begin: the weights and the key-value pool are among them."""
+    found = set()
+    with open(f"/proc/{pid}/maps") as f:
+        for line in f:
+            fields = line.split(maxsplit=5)
+            begin, end = (int(at, 16) for at in fields[0].split("-"))
+            if len(fields) == 5 and fields[1] == "rw-p" and end - begin >= 1 << 20:
+                found.add(begin)
+    assert found
+    return found
+
+
+def put_file(path, data):
+    """A new file at a path, the way build tools and copies that mean well put it there."""
+    aside = path.with_name(path.name + ".new")
+    aside.write_bytes(data)
+    os.replace(aside, path)
+
+
+class Crowd:
+    """Streams that run as long as a test wants, each compared with what the same prompt was answered before.
+
+    `texts`: what was answered, one after the other, before the crowd was set loose.
+    """
+
+    def __init__(self, server, n, tokens=60):
+        self.server, self.tokens, self.n = server, tokens, n
+        self.texts = [self.ask(i) for i in range(n)]
+        self.stop, self.wrong, self.rounds = threading.Event(), [], [0] * n
+        self.threads = [threading.Thread(target=self.run, args=(i,)) for i in range(n)]
+
+    def ask(self, i):
+        chunks = stream(self.server, messages=user(f"Story number {i} of the sea and what lives in it"), temperature=1,
+                        seed=i + 1, ignore_eos=True, max_tokens=self.tokens)
+        assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+        assert chunks[-1]["timings"]["predicted_n"] == self.tokens
+        return streamed_text(chunks)
+
+    def run(self, i):
+        while not self.stop.is_set():
+            try:
+                text = self.ask(i)
+            except Exception as error:  # told by the test, not by a thread that ends
+                text = repr(error)
+            if text != self.texts[i]:
+                self.wrong.append((i, self.texts[i], text))
+                return
+            self.rounds[i] += 1
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *failure):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+        if failure[0] is None:
+            assert not self.wrong, self.wrong[0]
+            assert min(self.rounds) > 0

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 import requests
@@ -232,24 +233,40 @@ def test_the_time_to_drain_changes(conf):
     assert server.wait() == 0
 
 
+@contextmanager
+def endless_stream(server, n=1):
+    """A stream of as many answers as fit into the context, which is read as long as the block runs."""
+    with post(server, "/v1/completions", {"prompt": ["x"] * n, "stream": True, "ignore_eos": True}, stream=True) as reply:
+        lines, done = events(reply), threading.Event()
+        assert next(lines)[0] == "data"
+
+        def read():
+            while not done.is_set():
+                next(lines)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        yield
+        done.set()
+        reader.join()
+    eventually(lambda: metrics(server)["live"]["running"] == 0)
+
+
 def test_the_interval_of_keep_alives_changes_for_streams_that_run(conf, time_scale):
     conf.set(server__keepalive_s=3600)
     server = conf.start({"engine.rows": 1, "engine.slots": 1})
-    with post(server, "/v1/chat/completions", {"messages": user("x"), "stream": True, "ignore_eos": True, "logprobs": True,
-                                               "top_logprobs": 32}, stream=True) as first:
-        running = events(first)
-        assert next(running)[0] == "data"
-        with ThreadPoolExecutor(1) as pool:  # nothing of an answer comes, not even its header, before the first comment
-            waiting = pool.submit(post, server, "/v1/chat/completions",
-                                  {"messages": user("y"), "max_tokens": 1, "stream": True}, stream=True)
-            eventually(lambda: metrics(server)["live"]["waiting"] == 1)
-            conf.set(server__keepalive_s=1)
-            conf.reload()
-            with waiting.result(30 * time_scale) as second:
-                assert next(events(second))[0] == "comment"
+    with endless_stream(server, n=8), ThreadPoolExecutor(1) as pool:  # one after the other: there is one slot
+        # Nothing of an answer comes, not even its header, before the first comment.
+        waiting = pool.submit(post, server, "/v1/chat/completions",
+                              {"messages": user("y"), "max_tokens": 1, "stream": True}, stream=True)
+        eventually(lambda: metrics(server)["live"]["waiting"] == 8)
+        conf.set(server__keepalive_s=1)
+        conf.reload()
+        with waiting.result(30 * time_scale) as second:
+            assert next(events(second))[0] == "comment"
 
 
-def test_the_longest_pause_changes(conf, synthetic_model):
+def test_the_longest_pause_changes(conf):
     conf.set(engine__max_pause_ms=10000)
     server = conf.start({"log.level": "debug"})
     words = " ".join(f"word{i}" for i in range(400))
@@ -258,22 +275,8 @@ def test_the_longest_pause_changes(conf, synthetic_model):
     def longest_chunk():
         """Of a long prompt that is read beside a stream."""
         before = len(window.findall(server.log))
-        with post(server, "/v1/chat/completions", {"messages": user("x"), "stream": True, "ignore_eos": True,
-                                                   "logprobs": True, "top_logprobs": 32}, stream=True) as reply:
-            lines = events(reply)
-            assert next(lines)[0] == "data"
-            done = threading.Event()
-
-            def read():
-                while not done.is_set():
-                    next(lines)
-
-            reader = threading.Thread(target=read)
-            reader.start()
+        with endless_stream(server):
             chat(server, f"{time.monotonic()} {words}", max_tokens=1)
-            done.set()
-            reader.join()
-        eventually(lambda: metrics(server)["live"]["running"] == 0)
         return max(int(n) for n in window.findall(server.log)[before:])
 
     longest_chunk()  # the speed is measured

@@ -1,0 +1,125 @@
+"""What the service manager is told: start, reloads, the end and progress, in datagrams to its socket; and the unit for it."""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from reload_kit import Conf
+
+
+class Manager:
+    """A socket like that of a service manager: a path, or an abstract name when it begins with @."""
+
+    def __init__(self, name):
+        self.name = name
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self.socket.bind("\0" + name[1:] if name.startswith("@") else name)
+        self.seen = []
+
+    def next(self, timeout):
+        """The lines of the next datagram as a dictionary."""
+        self.socket.settimeout(timeout)
+        lines = self.socket.recv(4096).decode().split("\n")
+        assert all("=" in line for line in lines), lines
+        self.seen.append(dict(line.split("=", 1) for line in lines))
+        return self.seen[-1]
+
+    def wait(self, key, timeout):
+        """The next datagram with this key; those before it are passed over."""
+        until = time.monotonic() + timeout
+        while key not in self.next(max(0.01, until - time.monotonic())):
+            pass
+        return self.seen[-1]
+
+
+@pytest.fixture
+def patience(time_scale):
+    return 30 * time_scale
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request, tmp_path):
+    name = str(tmp_path / "notify") if request.param == "path" else f"@berth-test-{os.getpid()}-{request.node.name}"
+    manager = Manager(name)
+    yield manager
+    manager.socket.close()
+
+
+@pytest.fixture
+def conf(tmp_path, start_server):
+    return Conf(tmp_path / "berth.json", start_server)
+
+
+def test_it_tells_when_it_is_ready_reloading_and_stopping(manager, conf, patience):
+    server = conf.start(env={"NOTIFY_SOCKET": manager.name})
+    assert manager.next(patience) == {"READY": "1", "STATUS": "Serving", "MAINPID": str(server.pid)}
+    before = time.monotonic()
+    server.signal(signal.SIGHUP)
+    reloading = manager.next(patience)
+    assert reloading["RELOADING"] == "1" and before <= int(reloading["MONOTONIC_USEC"]) / 1e6 <= time.monotonic()
+    assert manager.next(patience) == {"READY": "1", "STATUS": "Serving"}
+    conf.path.write_text("{")
+    server.signal(signal.SIGHUP)
+    assert manager.next(patience)["RELOADING"] == "1"
+    assert manager.next(patience) == {"READY": "1", "STATUS": "Serving; the last reload failed, see the log"}
+    server.signal(signal.SIGTERM)
+    assert manager.next(patience)["STOPPING"] == "1"
+    assert server.wait() == 0
+
+
+def test_a_server_that_cannot_start_is_never_ready(manager, conf):
+    conf.path.write_text("{")
+    server = conf.start_server({}, args=["--config", conf.path], wait=False, env={"NOTIFY_SOCKET": manager.name})
+    assert server.wait() == 1
+    manager.socket.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        manager.socket.recv(4096)
+
+
+@pytest.mark.parametrize("name", ["", "x", "@", "relative/path", "/nonexistent/socket", "/" + "n" * 200, "vsock:2:1234"])
+def test_a_socket_that_is_not_there_is_no_hindrance(conf, name):
+    server = conf.start(env={"NOTIFY_SOCKET": name})
+    conf.hangup()
+    server.check_alive()
+
+
+def test_the_watchdog_is_fed_as_often_as_it_asks(manager, conf, patience):
+    conf.start(env={"NOTIFY_SOCKET": manager.name, "WATCHDOG_USEC": "400000"})
+    manager.wait("READY", patience)
+    begin = time.monotonic()
+    for _ in range(5):
+        assert manager.next(patience) == {"WATCHDOG": "1"}
+    assert time.monotonic() - begin >= 0.5, "far more often than asked"
+
+
+def test_a_watchdog_of_another_process_is_not_fed(manager, conf, patience):
+    server = conf.start(env={"NOTIFY_SOCKET": manager.name, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": "1"})
+    manager.wait("READY", patience)
+    conf.hangup()
+    manager.wait("READY", patience)
+    server.signal(signal.SIGTERM)
+    manager.wait("STOPPING", patience)
+    assert server.wait() == 0
+    assert not any("WATCHDOG" in seen for seen in manager.seen)
+
+
+def test_the_unit_is_one_that_systemd_understands(root, tmp_path):
+    """As far as the systemd here knows its words: an old one knows no notify-reload."""
+    text = (root / "conf" / "berth.service").read_text()
+    assert "Type=notify-reload\n" in text
+    tool = shutil.which("systemd-analyze")
+    if not tool:
+        pytest.skip("no systemd-analyze here")
+    version = int(re.search(r"systemd (\d+)", subprocess.run([tool, "--version"], capture_output=True, text=True).stdout)[1])
+    if version < 253:
+        text = text.replace("Type=notify-reload", "Type=notify")
+    unit = tmp_path / "berth.service"
+    unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
+    result = subprocess.run([tool, "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)
+    complaints = [line for line in (result.stdout + result.stderr).splitlines() if "berth.service" in line]
+    assert result.returncode == 0 and not complaints, result.stderr
