@@ -1,4 +1,4 @@
-/* Private to the scheduler's files: what a job and the scheduler are made of.
+/* Private to the scheduler's files: what the scheduler is made of.
  * Lock order: `admission.lock`, `status_lock`, `ring.lock` and `placed.lock` are leaves; none is held while
  * another is taken, nor while a job's on_event or the engine is called. `ring.watch_lock` is held while the
  * watcher of placement events is called, which may take locks of its own. */
@@ -7,6 +7,7 @@
 #include "model/textout.h"
 #include "policy/host.h"
 #include "sched/histories.h"
+#include "sched/job.h"
 #include "sched/placed.h"
 #include "sched/placement.h"
 #include "slots/giveup.h"
@@ -19,45 +20,6 @@
 
 #define BLOCK_TOKENS 64u
 #define LOOK_AHEAD 512u /* tokens of an answer that are reckoned with when a request is let in */
-
-struct job {
-    uint64_t id;
-    struct job *next;           /* in the waiting list */
-    atomic_bool cancel, paused; /* written by any thread, read between windows */
-    bool waiting;               /* admission.lock; has no slot */
-    uint32_t request_flags;
-    uint64_t client_key, session_key, parent_key, line_key, salt;
-    char request_id[SCHED_ID_MAX + 1];
-    int answers;
-
-    int32_t *seq; /* the prompt and what was generated */
-    uint32_t n_seq, cap_seq, n_prompt;
-    uint32_t max_new; /* > 0, and fits in the context */
-    bool cache_prompt;
-    int32_t id_slot;
-    bool want_tokens;            /* logprobs were asked for */
-    struct slots_prompt *prompt; /* what it had to read when it began to wait: some or all of seq */
-    struct sampler_bias *bias;
-    struct sampler *sampler;
-    struct textout *textout;
-    size_t stop_index; /* of the stop string that ended it */
-    void (*on_event)(void *arg, const struct sched_event *ev);
-    bool (*asks_tool)(void *arg);
-    void *arg;
-
-    bool running, was_started;
-    bool requeued;                  /* at least once */
-    bool aged;                      /* had waited so long that it went before all others */
-    uint32_t at;                    /* while running: its history */
-    int32_t slot;                   /* the same, or where it was last, as others name it */
-    uint32_t interrupted, returned; /* how often others were read first, how often it went back to main */
-    uint64_t peer;                  /* the job `peer_shared` was compared with */
-    uint32_t peer_shared;
-    struct sched_token *pending; /* chosen, but their text is not wholly out yet */
-    size_t n_pending, cap_pending;
-    uint32_t cached, generated, drafted, accepted;
-    uint64_t submit_ns, wait_ns, start_ns, first_ns, last_ns;
-};
 
 /* Who is in: bounds the queue and finds jobs by their ids. */
 struct admission {
