@@ -1,5 +1,6 @@
 /* Main: picks the subcommand and prints what belongs to none. Arguments and wiring only.
  * Must not know: what a subcommand does with its arguments. Tests: tests/e2e/test_cli.py */
+#include "api/api.h"
 #include "cmd.h"
 #include "cmd_crash.h"
 #include "config/config.h"
@@ -46,20 +47,20 @@ static void print_usage(FILE *out)
                  "Serves a language model over HTTP.\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-15s %s\n", commands[i].name, commands[i].about);
-    fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n", "--help",
+    fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n", "--help",
             "print this; berth COMMAND --help tells more", "--help-config", "print every configuration key",
-            "--version", "print the version");
+            "--help-api", "print every request field of every endpoint", "--version", "print the version");
     fprintf(out, "\nExit codes: 0 ok, 1 failed, 2 wrong usage (anything wrong on the command line, --set "
                  "included).\n");
 }
 
 static int fail_unknown(const char *name)
 {
-    const char *names[N_COMMANDS + 3] = { "--help", "--help-config", "--version" }, *nearest;
+    const char *names[N_COMMANDS + 4] = { "--help", "--help-config", "--help-api", "--version" }, *nearest;
 
     for (int i = 0; i < N_COMMANDS; i++)
-        names[3 + i] = commands[i].name;
-    nearest = jsonx_nearest(name, names, N_COMMANDS + 3);
+        names[4 + i] = commands[i].name;
+    nearest = jsonx_nearest(name, names, N_COMMANDS + 4);
     if (nearest)
         cmd_error("unknown command \"%.80s\"; did you mean %s? (berth --help lists all)", name, nearest);
     else
@@ -82,6 +83,8 @@ static int run(int argc, char **argv)
         printf("berth %s\n", BERTH_VERSION);
     else if (strcmp(argv[1], "--help-config") == 0)
         config_print_keys(stdout, argc > 2 && strcmp(argv[2], "--markdown") == 0);
+    else if (strcmp(argv[1], "--help-api") == 0)
+        api_print_fields(stdout);
     else
         return fail_unknown(argv[1]);
     return 0;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void api_reply_json(struct http_request *r, int status, json_t *json)
 {
@@ -24,6 +25,13 @@ void api_on_health(struct http_request *r, void *arg)
 {
     const struct api *a = arg;
     api_reply_json(r, 200, json_pack("{s:s}", "status", a->draining ? "draining" : "ok"));
+}
+
+/* Claude Code asks whether anybody is there. */
+void api_on_hello(struct http_request *r, void *arg)
+{
+    (void)arg;
+    api_reply_json(r, 200, json_pack("{s:s}", "message", "hello"));
 }
 
 void api_on_live(struct http_request *r, void *arg)
@@ -96,14 +104,25 @@ static json_t *model_json(const struct api *a)
                   tokenizer_kind(o->tokenizer), "n_vocab", (json_int_t)tokenizer_n_vocab(o->tokenizer),
                   "n_ctx", (int)o->context, "n_ctx_train", (int)o->context_train, "n_embd", (int)o->n_embd,
                   "n_params", (json_int_t)o->model_params, "size", (json_int_t)o->model_bytes);
-    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:o}", "id", o->model_name, "object", "model", "created",
-                     (json_int_t)a->started_s, "owned_by", "berth", "max_model_len", (int)o->context, "meta",
-                     meta);
+    char date[32] = "";
+    time_t started = (time_t)a->started_s;
+    struct tm utc;
+    if (gmtime_r(&started, &utc))
+        strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    /* OpenAI's keys and Anthropic's: both kinds of client ask here. */
+    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:s, s:s, s:s, s:o}", "id", o->model_name, "object", "model",
+                     "created", (json_int_t)a->started_s, "owned_by", "berth", "max_model_len",
+                     (int)o->context, "type", "model", "display_name", o->model_name, "created_at", date,
+                     "meta", meta);
 }
 
 void api_on_models(struct http_request *r, void *arg)
 {
-    api_reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(arg)));
+    const struct api *a = arg;
+    const char *id = a->o.model_name;
+    api_reply_json(r, 200,
+                   json_pack("{s:s, s:[o], s:b, s:s, s:s}", "object", "list", "data", model_json(a),
+                             "has_more", 0, "first_id", id, "last_id", id));
 }
 
 void api_on_model(struct http_request *r, void *arg)

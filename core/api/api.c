@@ -1,11 +1,13 @@
 /* Api: the routes, and the start and end of everything behind them; see api.h.
  *
- * Files: exchange.c (the life of a request), work.c (workers), fields.c (the table of request fields),
- * messages.c (chats to prompts), openai.c, api_chat.c, api_completions.c (dialects), native.c (llama.cpp's
+ * Files: exchange.c (the life of a request), parts.c (what an answer says), work.c (workers), fields*.c (the
+ * tables of request fields), read_*.c, talk.c, normalize.c (bodies to conversations), prompt.c (conversations
+ * to prompts), identity.c, openai.c, seal.c, api_*.c (dialects), native.c (llama.cpp's
  * endpoints), places.c (slots and placement events), admin.c (health, metrics), page.c (the help page),
  * jsonout.c (JSON text). */
 #include "api/private.h"
 #include "util/clock.h"
+#include "util/rng.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +25,9 @@ struct route_row {
 static const struct route_row rows[] = {
     { "POST", "/v1/chat/completions", HTTP_KEY, NULL, &api_chat },
     { "POST", "/v1/completions", HTTP_KEY, NULL, &api_completions },
+    { "POST", "/v1/messages", HTTP_KEY, NULL, &api_messages },
+    { "POST", "/v1/messages/count_tokens", HTTP_KEY, NULL, &api_count_tokens },
+    { "POST", "/v1/responses", HTTP_KEY, NULL, &api_responses },
     { "POST", "/tokenize", HTTP_KEY, NULL, &api_tokenize },
     { "POST", "/detokenize", HTTP_KEY, NULL, &api_detokenize },
     { "POST", "/apply-template", HTTP_KEY, NULL, &api_apply_template },
@@ -34,6 +39,7 @@ static const struct route_row rows[] = {
     { "GET", "/slots", HTTP_WATCH, api_on_slots, NULL },
     { "GET", "/events", HTTP_WATCH, api_on_events, NULL },
     { "GET", "/metrics", HTTP_WATCH, api_on_metrics, NULL },
+    { "GET", "/api/hello", HTTP_OPEN, api_on_hello, NULL },
     { "GET", "/health", HTTP_OPEN, api_on_health, NULL },
     { "GET", "/live", HTTP_OPEN, api_on_live, NULL },
     { "GET", "/ready", HTTP_OPEN, api_on_ready, NULL },
@@ -74,6 +80,35 @@ static size_t longest_piece(const struct tokenizer *t)
     return longest;
 }
 
+/* What of the model's template and of the configuration is found out once. */
+static int read_options(struct api *a, char *err, size_t errlen)
+{
+    static const char to_json[] = "{{ value | tojson }}";
+    *err = '\0';
+    for (size_t i = 0; i < sizeof a->salt / 8; i++)
+        memcpy(a->salt + 8 * i, &(uint64_t){ rng_system_seed() }, 8);
+    chat_traits_find(a->o.chat, a->o.chat_source, &a->traits);
+    if (!a->traits.calls) { /* calls are rendered as Hermes writes them (prompt.c) */
+        a->traits.format = TOOLCALL_HERMES;
+        strcpy(a->traits.gap, "\n");
+    }
+    if (strcmp(a->o.tool_format, "auto") != 0 &&
+        toolcall_format_find(a->o.tool_format, &a->traits.format) < 0) {
+        snprintf(err, errlen, "model.tool_format: %s is not known", a->o.tool_format);
+        return -EINVAL;
+    }
+    for (size_t i = 0; i < a->o.n_normalize; i++) {
+        unsigned bit = normalize_find(a->o.normalize[i]);
+        if (!bit) {
+            snprintf(err, errlen, "api.normalize: %s is not known; allowed is claude_billing",
+                     a->o.normalize[i]);
+            return -EINVAL;
+        }
+        a->normalize |= bit;
+    }
+    return chat_template_parse(to_json, sizeof to_json - 1, &a->to_json, err, errlen);
+}
+
 int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen)
 {
     struct api *a = calloc(1, sizeof *a);
@@ -86,11 +121,14 @@ int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t
     a->longest_piece = longest_piece(o->tokenizer);
     snprintf(a->fingerprint, sizeof a->fingerprint, "berth-%s", BERTH_VERSION);
     json_object_seed(0); /* before several threads could want it */
-    int r = make_routes(a);
+    int r = read_options(a, err, errlen);
+    if (r == 0)
+        r = make_routes(a);
     if (r == 0)
         r = workers_start(&a->workers, o->workers);
     if (r < 0) {
-        snprintf(err, errlen, "api: %s", strerror(-r));
+        if (!*err)
+            snprintf(err, errlen, "api: %s", strerror(-r));
         api_free(a);
         return r;
     }
@@ -147,6 +185,7 @@ void api_free(struct api *a)
     if (!a)
         return;
     workers_stop(&a->workers);
+    chat_template_free(a->to_json);
     free(a->routes);
     free(a->route_args);
     free(a);

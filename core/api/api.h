@@ -7,6 +7,7 @@
 #include "model/chat.h"
 #include "model/tokenizer.h"
 #include "sched/sched.h"
+#include <stdio.h>
 
 struct api;
 
@@ -24,12 +25,17 @@ struct api_options {
     uint64_t model_params, model_bytes;
     uint32_t context, context_train, n_embd, slots;
     uint32_t workers, max_json_depth, max_unsent_bytes;
+    const char *tool_format;      /* "auto" or a name of model/toolcall.h */
+    const char *const *normalize; /* names of normalizers */
+    size_t n_normalize;
     struct api_live live;
     /* [event thread] What /metrics tells of the policy beside what the scheduler knows; may be NULL. */
     struct json_t *(*policy_json)(void *arg);
     void *policy_arg;
 };
 
+/* The tables of request fields of all endpoints, for people, as markdown. */
+void api_print_fields(FILE *out);
 /* Starts the workers. The http server is made after it, from api_routes; api_attach tells it which one. */
 int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen);
 const struct http_route *api_routes(struct api *a, size_t *ret_n);

@@ -5,29 +5,12 @@
 #include <inttypes.h>
 #include <string.h>
 
-static bool starts_with_bos(const struct exchange *ex, const struct buf *text)
-{
-    int32_t bos = tokenizer_bos(ex->api->o.tokenizer);
-    size_t len;
-    if (bos < 0)
-        return false;
-    const char *piece = tokenizer_piece(ex->api->o.tokenizer, bos, true, &len);
-    return len && len <= text->len && memcmp(piece, text->data, len) == 0;
-}
-
 static void read_chat(struct exchange *ex, json_t *body)
 {
-    struct buf text = { 0 };
-    if (messages_render(ex, body, &text)) {
-        ex->request.prompts = calloc(1, sizeof *ex->request.prompts);
-        /* A template that writes the first token itself must not get a second one. */
-        unsigned flags = TOKENIZER_PARSE_SPECIAL | (starts_with_bos(ex, &text) ? 0 : TOKENIZER_ADD_SPECIAL);
-        if (ex->request.prompts)
-            prompt_add_text(ex, "messages", text.len ? text.data : "", text.len, flags);
-        else
-            api_fail(ex, NULL, "out of memory");
+    if (chat_read(ex, body)) {
+        identity_from_body(ex, body);
+        prompt_make(ex, "messages");
     }
-    buf_free(&text);
 }
 
 static void token_fields(const struct exchange *ex, int32_t token, float logprob, struct buf *b)
@@ -84,34 +67,110 @@ static void chat_begin(struct exchange *ex, struct api_choice *c, struct buf *ou
     openai_chunk_end(ex, false, out);
 }
 
-static void chat_text(struct exchange *ex, struct api_choice *c, struct buf *out)
+/* A chunk around a delta: its beginning, and its end with the logprobs there are by now. */
+static void delta_begin(struct exchange *ex, const struct api_choice *c, struct buf *out)
 {
     openai_chunk_begin(ex, out);
-    buf_printf(out, "{\"index\":%u,\"delta\":{\"content\":\"", c->index);
-    buf_append(out, c->text.data, c->text.len);
-    buf_puts(out, "\"},\"logprobs\":");
+    buf_printf(out, "{\"index\":%u,\"delta\":{", c->index);
+}
+
+static void delta_end(struct exchange *ex, struct api_choice *c, struct buf *out)
+{
+    buf_puts(out, "},\"logprobs\":");
     put_logprobs(ex, c, out);
     buf_puts(out, ",\"finish_reason\":null}");
     openai_chunk_end(ex, false, out);
+    buf_clear(&c->lp[0]);
+}
+
+static void call_head(const struct api_part *p, struct buf *out)
+{
+    buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", p->id);
+    jsonout_bytes_str(out, p->name, strlen(p->name));
+    buf_puts(out, ",\"arguments\":\"");
+}
+
+static void chat_part_begin(struct exchange *ex, struct api_choice *c, struct api_part *p, struct buf *out)
+{
+    if (p->kind != PART_CALL)
+        return;
+    delta_begin(ex, c, out);
+    buf_printf(out, "\"tool_calls\":[{\"index\":%u,", p->index);
+    call_head(p, out);
+    buf_puts(out, "\"}}]");
+    delta_end(ex, c, out);
+}
+
+static void chat_delta(struct exchange *ex, struct api_choice *c, struct api_part *p, const char *text,
+                       size_t len, struct buf *out)
+{
+    delta_begin(ex, c, out);
+    if (p->kind == PART_CALL)
+        buf_printf(out, "\"tool_calls\":[{\"index\":%u,\"function\":{\"arguments\":\"", p->index);
+    else
+        buf_puts(out, p->kind == PART_TEXT ? "\"content\":\"" : "\"reasoning_content\":\"");
+    jsonout_escape(out, text, len);
+    buf_puts(out, p->kind == PART_CALL ? "\"}}]" : "\"");
+    delta_end(ex, c, out);
 }
 
 static void chat_stop(struct exchange *ex, struct api_choice *c, struct buf *out)
 {
+    if (c->lp[0].len) { /* of tokens without text */
+        delta_begin(ex, c, out);
+        delta_end(ex, c, out);
+    }
     openai_chunk_begin(ex, out);
     buf_printf(out, "{\"index\":%u,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"%s\"}", c->index,
-               openai_finish_reason(c->stop));
+               openai_finish_reason(c));
     openai_chunk_end(ex, true, out);
+}
+
+static void put_calls(const struct api_choice *c, struct buf *out)
+{
+    bool first = true;
+    for (size_t i = 0; i < c->n_parts; i++) {
+        const struct api_part *p = &c->parts[i];
+        if (p->kind != PART_CALL)
+            continue;
+        buf_puts(out, first ? ",\"tool_calls\":[{" : ",{");
+        first = false;
+        call_head(p, out);
+        jsonout_escape(out, p->text.data, p->text.len);
+        buf_puts(out, "\"}}");
+    }
+    if (!first)
+        buf_putc(out, ']');
+}
+
+static void put_message(const struct api_choice *c, struct buf *out)
+{
+    buf_puts(out, "{\"role\":\"assistant\",\"content\":");
+    if (c->n_calls && !parts_have(c, PART_TEXT)) {
+        buf_puts(out, "null");
+    } else {
+        buf_putc(out, '"');
+        parts_write(c, PART_TEXT, out);
+        buf_putc(out, '"');
+    }
+    if (parts_have(c, PART_REASONING)) {
+        buf_puts(out, ",\"reasoning_content\":\"");
+        parts_write(c, PART_REASONING, out);
+        buf_putc(out, '"');
+    }
+    put_calls(c, out);
+    buf_puts(out, ",\"refusal\":null}");
 }
 
 static void chat_whole(struct exchange *ex, struct buf *out)
 {
     const struct api_choice *c = &ex->choices[0];
-    buf_append(out, ex->head.data, ex->head.len);
-    buf_printf(out, ",\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"");
-    buf_append(out, c->text.data, c->text.len);
-    buf_puts(out, "\",\"refusal\":null},\"logprobs\":");
+    openai_head(ex, out);
+    buf_puts(out, ",\"choices\":[{\"index\":0,\"message\":");
+    put_message(c, out);
+    buf_puts(out, ",\"logprobs\":");
     put_logprobs(ex, c, out);
-    buf_printf(out, ",\"finish_reason\":\"%s\"}],\"usage\":", openai_finish_reason(c->stop));
+    buf_printf(out, ",\"finish_reason\":\"%s\"}],\"usage\":", openai_finish_reason(c));
     openai_usage(ex, out);
     buf_printf(out, ",\"seed\":%" PRId64 ",\"timings\":", ex->request.seed);
     openai_timings(ex, out);
@@ -122,14 +181,16 @@ const struct endpoint api_chat = {
     .name = "chat",
     .fields = FIELDS_CHAT,
     .id_prefix = "chatcmpl-",
+    .call_prefix = "call_",
     .object = "chat.completion",
     .chunk_object = "chat.completion.chunk",
     .read = read_chat,
     .logprob = chat_logprob,
-    .stream_begin = chat_begin,
-    .stream_text = chat_text,
-    .stream_stop = chat_stop,
-    .stream_end = openai_stream_end,
-    .stream_error = openai_stream_error,
+    .begin = chat_begin,
+    .part_begin = chat_part_begin,
+    .part_delta = chat_delta,
+    .stop = chat_stop,
+    .end = openai_end,
+    .error = openai_error,
     .whole = chat_whole,
 };

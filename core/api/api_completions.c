@@ -183,11 +183,11 @@ static void put_logprobs(const struct exchange *ex, const struct api_choice *c, 
     buf_putc(out, '}');
 }
 
-static void put_choice(const struct exchange *ex, const struct api_choice *c, const char *finish,
-                       struct buf *out)
+static void put_choice(const struct exchange *ex, const struct api_choice *c, const char *text, size_t len,
+                       const char *finish, struct buf *out)
 {
     buf_printf(out, "{\"index\":%u,\"text\":\"", c->index);
-    buf_append(out, c->text.data, c->text.len);
+    jsonout_escape(out, text, len);
     buf_puts(out, "\",\"logprobs\":");
     put_logprobs(ex, c, out);
     if (finish)
@@ -196,34 +196,44 @@ static void put_choice(const struct exchange *ex, const struct api_choice *c, co
         buf_puts(out, ",\"finish_reason\":null}");
 }
 
-static void completions_begin(struct exchange *ex, struct api_choice *c, struct buf *out)
-{
-    (void)ex, (void)c, (void)out; /* nothing is said before the first text */
-}
-
-static void completions_text(struct exchange *ex, struct api_choice *c, struct buf *out)
+/* A chunk with new text, and the logprobs there are by now. */
+static void put_chunk(struct exchange *ex, struct api_choice *c, const char *text, size_t len,
+                      struct buf *out)
 {
     openai_chunk_begin(ex, out);
-    put_choice(ex, c, NULL, out);
+    put_choice(ex, c, text, len, NULL, out);
     openai_chunk_end(ex, false, out);
+    for (int k = 0; k < API_LP_LISTS; k++)
+        buf_clear(&c->lp[k]);
+}
+
+static void completions_delta(struct exchange *ex, struct api_choice *c, struct api_part *p, const char *text,
+                              size_t len, struct buf *out)
+{
+    (void)p;
+    put_chunk(ex, c, text, len, out);
 }
 
 static void completions_stop(struct exchange *ex, struct api_choice *c, struct buf *out)
 {
+    if (c->lp[LP_TOKENS].len) /* of tokens without text */
+        put_chunk(ex, c, NULL, 0, out);
     openai_chunk_begin(ex, out);
     buf_printf(out, "{\"index\":%u,\"text\":\"\",\"logprobs\":null,\"finish_reason\":\"%s\"}", c->index,
-               openai_finish_reason(c->stop));
+               openai_finish_reason(c));
     openai_chunk_end(ex, true, out);
 }
 
 static void completions_whole(struct exchange *ex, struct buf *out)
 {
-    buf_append(out, ex->head.data, ex->head.len);
+    openai_head(ex, out);
     buf_puts(out, ",\"choices\":[");
     for (uint32_t i = 0; i < ex->n_choices; i++) {
         if (i)
             buf_putc(out, ',');
-        put_choice(ex, &ex->choices[i], openai_finish_reason(ex->choices[i].stop), out);
+        const struct api_choice *c = &ex->choices[i];
+        const struct buf *text = c->n_parts ? &c->parts[0].text : &(struct buf){ 0 };
+        put_choice(ex, c, text->data, text->len, openai_finish_reason(c), out);
     }
     buf_puts(out, "],\"usage\":");
     openai_usage(ex, out);
@@ -240,10 +250,9 @@ const struct endpoint api_completions = {
     .chunk_object = "text_completion",
     .read = read_completions,
     .logprob = completions_logprob,
-    .stream_begin = completions_begin,
-    .stream_text = completions_text,
-    .stream_stop = completions_stop,
-    .stream_end = openai_stream_end,
-    .stream_error = openai_stream_error,
+    .part_delta = completions_delta,
+    .stop = completions_stop,
+    .end = openai_end,
+    .error = openai_error,
     .whole = completions_whole,
 };

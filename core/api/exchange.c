@@ -6,6 +6,7 @@
 #include "api/private.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/rng.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,44 +34,8 @@ void exchange_post(struct exchange *ex)
     pthread_mutex_unlock(&ex->lock);
 }
 
-static struct api_message *copy_message(struct api_choice *c, const struct sched_event *ev)
+static void send_message(struct exchange *ex, struct api_message *m)
 {
-    struct api_message *m;
-    if (ev->kind == SCHED_EV_DONE) {
-        m = c->done_message;
-        c->done_message = NULL;
-    } else {
-        size_t tokens = ev->n_tokens * sizeof *ev->tokens;
-        m = calloc(1, sizeof *m + tokens + ev->text_len);
-        if (!m)
-            return NULL;
-        m->tokens = (struct sched_token *)(void *)(m + 1);
-        m->text = (char *)(m + 1) + tokens;
-        if (tokens)
-            memcpy(m->tokens, ev->tokens, tokens);
-        if (ev->text_len)
-            memcpy(m->text, ev->text, ev->text_len);
-        m->n_tokens = ev->n_tokens;
-        m->text_len = ev->text_len;
-    }
-    m->choice = c;
-    m->kind = ev->kind;
-    m->stop = ev->stop;
-    m->slot = ev->slot;
-    m->timings = ev->timings;
-    snprintf(m->error, sizeof m->error, "%s", ev->error ? ev->error : "");
-    return m;
-}
-
-void exchange_on_event(void *choice, const struct sched_event *ev)
-{
-    struct api_choice *c = choice;
-    struct exchange *ex = c->ex;
-    struct api_message *m = copy_message(c, ev);
-    if (!m) {
-        atomic_store(&c->lost, true);
-        return;
-    }
     pthread_mutex_lock(&ex->lock);
     if (ex->last)
         ex->last->next = m;
@@ -81,6 +46,46 @@ void exchange_on_event(void *choice, const struct sched_event *ev)
     pthread_mutex_unlock(&ex->lock);
     if (post)
         exchange_post(ex);
+}
+
+static void fill_message(struct api_message *m, struct api_choice *c, const struct sched_event *ev)
+{
+    m->choice = c;
+    m->kind = ev->kind;
+    m->stop = ev->stop;
+    m->stop_index = ev->stop_index;
+    m->slot = ev->slot;
+    m->timings = ev->timings;
+    snprintf(m->error, sizeof m->error, "%s", ev->error ? ev->error : "");
+}
+
+void exchange_on_event(void *choice, const struct sched_event *ev)
+{
+    struct api_choice *c = choice;
+    struct exchange *ex = c->ex;
+    bool done = ev->kind == SCHED_EV_DONE;
+    struct api_message *m = parts_message(c, ev, done);
+    if (!m) {
+        atomic_store(&c->lost, true);
+    } else if (!done || m->n_pieces) {
+        fill_message(m, c, ev);
+        m->kind = done ? SCHED_EV_TEXT : ev->kind;
+        send_message(ex, m);
+    } else {
+        free(m);
+    }
+    if (done) {
+        m = c->done_message;
+        c->done_message = NULL;
+        fill_message(m, c, ev);
+        send_message(ex, m);
+    }
+}
+
+bool exchange_asks_tool(void *choice)
+{
+    const struct api_choice *c = choice;
+    return c->answer && answer_calls(c->answer) > 0;
 }
 
 static const char *outcome(const struct exchange *ex)
@@ -150,16 +155,11 @@ static void release(struct exchange *ex)
         ex->next->prev = ex->prev;
     a->n_exchanges--;
     http_done(ex->http);
-    for (uint32_t i = 0; i < ex->n_choices; i++) {
-        free(ex->choices[i].done_message);
-        buf_free(&ex->choices[i].text);
-        for (int k = 0; k < API_LP_LISTS; k++)
-            buf_free(&ex->choices[i].lp[k]);
-    }
+    for (uint32_t i = 0; i < ex->n_choices; i++)
+        parts_clear(&ex->choices[i]);
     free(ex->choices);
     request_clear(&ex->request);
     buf_free(&ex->reply);
-    buf_free(&ex->head);
     buf_free(&ex->out);
     pthread_mutex_destroy(&ex->lock);
     free(ex);
@@ -215,6 +215,8 @@ static void stream_open(struct exchange *ex)
     if (http_stream_begun(ex->http))
         return;
     http_stream_begin(ex->http, 200, "text/event-stream");
+    if (ex->endpoint->open)
+        ex->endpoint->open(ex, &ex->out);
 }
 
 /* The answer is an error, in whatever form is still possible. */
@@ -225,7 +227,7 @@ static void answer_error(struct exchange *ex, int status, const char *type, cons
         return;
     ex->answered = true;
     if (http_stream_begun(ex->http)) {
-        ex->endpoint->stream_error(ex, type, message, &ex->out);
+        ex->endpoint->error(ex, type, message, &ex->out);
         stream_write(ex);
         http_stream_end(ex->http);
     } else {
@@ -253,21 +255,13 @@ static void answer_whole(struct exchange *ex)
     http_reply(ex->http, 200, "application/json; charset=utf-8", out->data, out->len);
 }
 
-static void flush_text(struct exchange *ex, struct api_choice *c)
-{
-    if (!ex->request.stream || (!c->text.len && !c->lp[0].len))
-        return;
-    ex->endpoint->stream_text(ex, c, &ex->out);
-    buf_clear(&c->text);
-    for (int k = 0; k < API_LP_LISTS; k++)
-        buf_clear(&c->lp[k]);
-}
-
 static void take_done(struct exchange *ex, struct api_choice *c, const struct api_message *m)
 {
     c->finished = true;
     c->stop = m->stop;
+    c->stop_index = m->stop_index;
     ex->n_finished++;
+    parts_close(c);
     if (ex->answered)
         return;
     if (m->stop == SCHED_STOP_FAILED)
@@ -275,11 +269,11 @@ static void take_done(struct exchange *ex, struct api_choice *c, const struct ap
     else if (m->stop == SCHED_STOP_CANCELLED)
         answer_error(ex, 503, "server_error",
                      ex->abort_reason ? ex->abort_reason : "the request was cancelled", NULL, NULL);
-    else if (atomic_load(&c->lost) || c->text.failed || ex->out.failed)
+    else if (atomic_load(&c->lost) || ex->out.failed)
         answer_error(ex, 500, "server_error", "out of memory", NULL, NULL);
     else if (ex->request.stream) {
-        flush_text(ex, c);
-        ex->endpoint->stream_stop(ex, c, &ex->out);
+        parts_flush(ex, c);
+        ex->endpoint->stop(ex, c, &ex->out);
     }
 }
 
@@ -298,19 +292,31 @@ static void take_message(struct exchange *ex, const struct api_message *m)
         c->started = true;
         if (ex->request.stream) {
             stream_open(ex);
-            ex->endpoint->stream_begin(ex, c, &ex->out);
+            if (ex->endpoint->begin)
+                ex->endpoint->begin(ex, c, &ex->out);
         }
     } else if (m->kind == SCHED_EV_TEXT) {
-        for (size_t i = 0; i < m->n_tokens; i++)
+        for (size_t i = 0; i < m->n_tokens && ex->endpoint->logprob; i++)
             ex->endpoint->logprob(ex, c, &m->tokens[i].choice);
-        jsonout_escape(&c->text, m->text, m->text_len);
+        if (!parts_take(ex, c, m))
+            atomic_store(&c->lost, true);
     }
+}
+
+/* The answer's name and date, once there is to be one. */
+static void name_answer(struct exchange *ex)
+{
+    ex->created_s = clock_wall_ns() / NS_PER_S;
+    snprintf(ex->id, sizeof ex->id, "%s%016" PRIx64 "%08" PRIx32, ex->endpoint->id_prefix, rng_system_seed(),
+             (uint32_t)rng_system_seed());
 }
 
 static void take_worker_result(struct exchange *ex)
 {
     const struct api_error *e = &ex->error;
     ex->seen_worker_done = true;
+    if (ex->n_choices)
+        name_answer(ex);
     if (atomic_load(&ex->left)) {
         cancel_jobs(ex);
     } else if (e->status) {
@@ -330,7 +336,7 @@ static void finish(struct exchange *ex)
     if (!ex->answered && ex->n_choices && ex->n_submitted == ex->n_choices) {
         if (ex->request.stream) {
             ex->answered = true;
-            ex->endpoint->stream_end(ex, &ex->out);
+            ex->endpoint->end(ex, &ex->out);
             stream_write(ex);
             http_stream_end(ex->http);
         } else {
@@ -358,16 +364,14 @@ static void pump(void *arg)
 
     if (worker_done && !ex->seen_worker_done)
         take_worker_result(ex);
-    if (list && !ex->head.len)
-        openai_head(ex);
     for (struct api_message *m = list, *next; m; m = next) {
         next = m->next;
         take_message(ex, m);
         free(m);
     }
     if (!ex->answered) {
-        for (uint32_t i = 0; list && i < ex->n_choices; i++)
-            flush_text(ex, &ex->choices[i]);
+        for (uint32_t i = 0; list && ex->request.stream && i < ex->n_choices; i++)
+            parts_flush(ex, &ex->choices[i]);
         stream_write(ex);
     }
     if (ex->seen_worker_done && ex->n_finished == ex->n_submitted)
@@ -378,7 +382,9 @@ static void keep_alive(struct exchange *ex)
 {
     const struct api_choice *c = &ex->choices[0];
     stream_open(ex);
-    if (!c->started)
+    if (ex->endpoint->keep_alive)
+        ex->endpoint->keep_alive(ex, &ex->out);
+    else if (!c->started)
         buf_puts(&ex->out, ": waiting for a place\n\n");
     else if (!c->timings.generated)
         buf_printf(&ex->out, ": reading the prompt, %zu of %zu tokens\n\n",
@@ -428,6 +434,7 @@ static struct exchange *exchange_new(struct api *a, const struct endpoint *endpo
     ex->http = r;
     ex->sampling = a->o.live.sampling;
     ex->client_key = http_client_key(r);
+    identity_from_headers(ex);
     ex->begin_ns = ex->last_write_ns = clock_now_ns();
     ex->next = a->exchanges;
     if (ex->next)

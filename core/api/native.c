@@ -113,7 +113,7 @@ static void read_detokenize(struct exchange *ex, json_t *body)
 static void read_apply_template(struct exchange *ex, json_t *body)
 {
     struct buf text = { 0 };
-    if (messages_render(ex, body, &text)) {
+    if (chat_read(ex, body) && prompt_render(ex, &text)) {
         buf_puts(&ex->reply, "{\"prompt\":");
         jsonout_bytes_str(&ex->reply, text.data, text.len);
         buf_putc(&ex->reply, '}');

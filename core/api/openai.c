@@ -6,35 +6,34 @@
 #include <inttypes.h>
 #include <string.h>
 
-void openai_head(struct exchange *ex)
+void openai_head(struct exchange *ex, struct buf *b)
 {
     const struct api_options *o = &ex->api->o;
-    struct buf *b = &ex->head;
-    buf_printf(b, "{\"id\":\"%s%016" PRIx64 "%08" PRIx64 "\",\"object\":\"", ex->endpoint->id_prefix,
-               rng_system_seed(), rng_system_seed() >> 32);
-    buf_puts(b, ex->request.stream ? ex->endpoint->chunk_object : ex->endpoint->object);
-    buf_printf(b, "\",\"created\":%" PRIu64 ",\"model\":", (uint64_t)(clock_wall_ns() / NS_PER_S));
+    buf_printf(b, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", ex->id,
+               ex->request.stream ? ex->endpoint->chunk_object : ex->endpoint->object, ex->created_s);
     jsonout_str(b, o->model_name, strlen(o->model_name));
     buf_printf(b, ",\"system_fingerprint\":\"%s\"", ex->api->fingerprint);
 }
 
-const char *openai_finish_reason(enum sched_stop stop)
+const char *openai_finish_reason(const struct api_choice *c)
 {
-    return stop == SCHED_STOP_LENGTH ? "length" : "stop";
+    return c->stop == SCHED_STOP_LENGTH ? "length" : parts_call(c) ? "tool_calls" : "stop";
 }
 
 void openai_usage(const struct exchange *ex, struct buf *out)
 {
-    uint64_t prompt = 0, cached = 0, generated = 0;
+    uint64_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
     for (uint32_t i = 0; i < ex->n_choices; i++) {
         prompt += ex->request.prompts[i].n;
         cached += ex->choices[i].timings.cached;
         generated += ex->choices[i].timings.generated;
+        reasoning += ex->choices[i].reasoning_tokens;
     }
     buf_printf(out,
                "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64
-               ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
-               prompt, generated, prompt + generated, cached);
+               ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
+               "},\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64 "}}",
+               prompt, generated, prompt + generated, cached, reasoning);
 }
 
 static double per(double n, double d)
@@ -76,7 +75,7 @@ void openai_timings(const struct exchange *ex, struct buf *out)
 void openai_chunk_begin(struct exchange *ex, struct buf *out)
 {
     buf_puts(out, "data: ");
-    buf_append(out, ex->head.data, ex->head.len);
+    openai_head(ex, out);
     buf_puts(out, ",\"choices\":[");
 }
 
@@ -92,7 +91,7 @@ void openai_chunk_end(struct exchange *ex, bool with_timings, struct buf *out)
     buf_puts(out, "}\n\n");
 }
 
-void openai_stream_end(struct exchange *ex, struct buf *out)
+void openai_end(struct exchange *ex, struct buf *out)
 {
     if (ex->request.include_usage) {
         openai_chunk_begin(ex, out);
@@ -105,7 +104,7 @@ void openai_stream_end(struct exchange *ex, struct buf *out)
     buf_puts(out, "data: [DONE]\n\n");
 }
 
-void openai_stream_error(struct exchange *ex, const char *type, const char *message, struct buf *out)
+void openai_error(struct exchange *ex, const char *type, const char *message, struct buf *out)
 {
     (void)ex;
     buf_printf(out, "data: {\"error\":{\"message\":");

@@ -12,55 +12,48 @@
 #include "api/api.h"
 #include "api/endpoint.h"
 #include "api/jsonout.h"
+#include "api/request.h"
+#include "model/answer.h"
+#include "model/chat_traits.h"
 #include "util/buf.h"
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define API_MAX_STOPS 16
-#define API_MAX_STOP_BYTES 1024
-#define API_MAX_PROMPTS 128
 #define API_LP_LISTS 4 /* a dialect may keep up to so many lists per choice */
-
-struct api_error {
-    int status; /* 0: none */
-    const char *type, *code;
-    char param[96];
-    char message[480];
-};
-
-struct api_prompt {
-    int32_t *tokens;
-    size_t n;
-};
-
-/* What to generate, as read from any dialect. */
-struct api_request {
-    bool stream, include_usage, cache_prompt, ignore_eos, chat_logprobs, echo, add_generation_prompt;
-    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    int64_t top_k, seed, min_tokens, max_tokens, id_slot, top_logprobs, n, best_of;
-    struct sampler_bias *bias;
-    size_t n_bias;
-    char *stops[API_MAX_STOPS];
-    size_t stop_lens[API_MAX_STOPS], n_stops;
-    struct api_prompt *prompts;
-    size_t n_prompts;
-    /* Borrowed from the body, which lives until the worker is done. */
-    json_t *messages, *tools, *template_kwargs;
-    const json_t *prompt;
-};
 
 struct api_message { /* from the scheduler, about one choice */
     struct api_message *next;
     struct api_choice *choice;
     enum sched_event_kind kind;
     enum sched_stop stop;
+    size_t stop_index;
     int32_t slot;
     struct sched_timings timings;
     char error[200];
-    size_t text_len, n_tokens;
-    struct sched_token *tokens; /* inside the same allocation, as is text */
+    size_t n_tokens, n_pieces;
+    struct sched_token *tokens; /* inside the same allocation, as are pieces and text */
+    struct api_piece *pieces;
     char *text;
+};
+
+struct api_piece { /* of a message's text */
+    enum answer_kind kind;
+    size_t len;
+};
+
+enum api_part_kind { PART_REASONING, PART_TEXT, PART_CALL };
+
+struct api_part { /* of an answer: see endpoint.h */
+    enum api_part_kind kind;
+    bool begun, closed,
+        told;        /* begun and told: what a stream said of it; closed: nothing is added any more */
+    bool broken;     /* a call that ended in the middle */
+    uint32_t index;  /* among the calls of the choice */
+    char id[40];     /* of the call */
+    char *name;      /* of the tool */
+    struct buf text; /* of calls: the arguments */
+    size_t written;  /* of text, into a stream */
 };
 
 struct api_choice {
@@ -69,13 +62,18 @@ struct api_choice {
     uint64_t job;
     struct api_message *done_message; /* kept ready: the last word is never lost to a lack of memory */
     atomic_bool lost;                 /* a message was */
+    struct answer *answer;            /* the scheduler's; NULL: all is text */
     /* The event thread's. */
     bool started, finished;
     enum sched_stop stop;
     int32_t slot; /* or SCHED_MAIN, the solo session */
     struct sched_timings timings;
-    struct buf text;             /* escaped JSON; all of it, or for a stream what is not written yet */
-    struct buf lp[API_LP_LISTS]; /* the dialect's lists of logprobs, likewise */
+    size_t stop_index;
+    struct api_part *parts;
+    size_t n_parts, n_told;
+    uint32_t n_calls, n_complete; /* announced, and come to their end */
+    uint32_t reasoning_tokens;
+    struct buf lp[API_LP_LISTS]; /* the dialect's lists of logprobs: all, or for a stream those not written */
     uint64_t n_chars;            /* whole characters of the text that the tokens with logprobs so far make */
     char char_start[4];          /* and what they have of one more */
     unsigned n_char_start;
@@ -89,6 +87,7 @@ struct exchange {
     struct exchange *next_work;   /* workers.lock */
     struct evbuffer *body;        /* the worker's */
     uint64_t client_key;
+    struct api_identity identity;
     struct sampler_params sampling; /* the defaults when it came */
     atomic_bool left;               /* the client is gone, or nobody wants the answer: start nothing */
 
@@ -107,9 +106,10 @@ struct exchange {
     bool seen_worker_done, answered, paused;
     uint32_t n_finished;
     const char *abort_reason;
+    char id[40];        /* of the answer */
+    uint64_t created_s; /* wall clock */
+    uint32_t sequence;  /* responses: of the next event */
     uint64_t begin_ns, last_write_ns, paused_ns;
-    struct buf
-        head; /* {"id":..,"object":..,"created":..,"model":.. : how every object of the answer begins */
     struct buf out;
 };
 
@@ -137,7 +137,11 @@ struct api {
     bool draining;
     struct exchange *exchanges;
     uint32_t n_exchanges;
-    uint64_t started_s; /* wall clock */
+    struct chat_traits traits;
+    struct chat_template *to_json; /* writes a value as templates do */
+    unsigned normalize;            /* bits of normalize.c */
+    uint8_t salt[16];              /* of identities */
+    uint64_t started_s;            /* wall clock */
     char fingerprint[64];
 };
 

@@ -41,6 +41,51 @@ static void submit_error(struct exchange *ex, int r, const char *err)
     }
 }
 
+/* What is looked for in the answer, where it is one to a conversation. */
+static bool make_answer(struct exchange *ex, struct api_choice *c)
+{
+    const struct api_request *q = &ex->request;
+    const struct chat_traits *t = &ex->api->traits;
+    size_t n = q->call_tools ? json_array_size(q->tool_names) : 0;
+    struct answer_options o = { .marks = t->marks, .thinking = q->thinking };
+    const char **names = calloc(n + 1, sizeof *names);
+    if (!q->messages || !names) {
+        free(names);
+        return !q->messages;
+    }
+    for (size_t i = 0; i < n; i++)
+        names[i] = json_string_value(json_array_get(q->tool_names, i));
+    o.calls = (struct toolcall_options){
+        .format = n ? t->format : TOOLCALL_NONE, .gap = t->gap, .names = names, .n_names = n
+    };
+    int r = answer_new(&o, &c->answer);
+    free(names);
+    return r == 0;
+}
+
+/* The marks around reasoning and calls are control tokens in some vocabularies: their text must be seen. */
+static size_t find_shown(const struct exchange *ex, int32_t shown[8])
+{
+    const struct chat_traits *t = &ex->api->traits;
+    const char *marks[8] = { t->marks ? t->marks->start : NULL, t->marks ? t->marks->end : NULL };
+    size_t n = 0;
+    for (size_t i = 0; i < 3 && json_array_size(ex->request.tool_names); i++)
+        marks[2 + i] = toolcall_format_mark(t->format, i);
+    for (size_t i = 0; i < 8 && ex->request.messages; i++) {
+        int32_t id = marks[i] ? tokenizer_find(ex->api->o.tokenizer, marks[i], strlen(marks[i])) : -1;
+        if (id >= 0 && tokenizer_is_control(ex->api->o.tokenizer, id))
+            shown[n++] = id;
+    }
+    return n;
+}
+
+static uint32_t flags_of(const struct exchange *ex)
+{
+    return (ex->request.side ? SCHED_REQUEST_SIDE : 0) |
+           (json_array_size(ex->request.tool_names) ? SCHED_REQUEST_TOOLS : 0) |
+           (ex->identity.subagent ? SCHED_REQUEST_SUBAGENT : 0);
+}
+
 static bool make_choices(struct exchange *ex)
 {
     size_t n = ex->request.n_prompts;
@@ -49,6 +94,8 @@ static bool make_choices(struct exchange *ex)
         return false;
     ex->n_choices = (uint32_t)n;
     for (uint32_t i = 0; i < n; i++) {
+        if (!make_answer(ex, &ex->choices[i]))
+            return false;
         ex->choices[i].ex = ex;
         ex->choices[i].index = i;
         ex->choices[i].done_message = calloc(1, sizeof(struct api_message));
@@ -62,6 +109,8 @@ static void submit_all(struct exchange *ex)
 {
     struct api_request *q = &ex->request;
     char err[256] = "";
+    int32_t shown[8];
+    size_t n_shown = find_shown(ex, shown);
     if (!make_choices(ex)) {
         submit_error(ex, -ENOMEM, "out of memory");
         return;
@@ -78,7 +127,14 @@ static void submit_all(struct exchange *ex)
             .cache_prompt = q->cache_prompt,
             .id_slot = (int32_t)q->id_slot,
             .client_key = ex->client_key,
+            .session_key = ex->identity.session,
+            .parent_key = ex->identity.parent,
+            .line_key = ex->identity.line,
+            .request_flags = flags_of(ex),
+            .shown = shown,
+            .n_shown = n_shown,
             .on_event = exchange_on_event,
+            .asks_tool = exchange_asks_tool,
             .arg = &ex->choices[i],
         };
         int r = sched_submit(ex->api->o.sched, &job, &ex->choices[i].job, err, sizeof err);
@@ -102,6 +158,7 @@ static void work_on(struct exchange *ex)
         json_decref(body);
         if (!ex->error.status && ex->request.n_prompts)
             submit_all(ex);
+        request_forget(&ex->request);
     }
     if (ex->body)
         evbuffer_free(ex->body);

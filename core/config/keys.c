@@ -73,8 +73,15 @@ const struct config_key config_keys[] = {
     { "model.turn_token", TEXT(model.turn_token), UNIT(""), RESTART,
       HELP("Text of the token that starts a turn of a chat, which tells where a conversation's finished turns end; "
            "null: found in the chat template and the model's vocabulary.") },
+    { "model.tool_format", CHOICE(model.tool_format, "\"auto\"", "auto hermes mistral llama3 json none"), UNIT(""), RESTART,
+      HELP("How the model writes calls of tools; auto: found in its chat template. hermes: JSON between <tool_call> and "
+           "</tool_call>; mistral: after [TOOL_CALLS]; llama3, json: JSON as the whole answer; none: calls are left text.") },
     { "model.name", TEXT(model.name), UNIT(""), RESTART,
       HELP("What /v1/models calls the model; null: the file's name without .gguf.") },
+
+    { "api.normalize", LIST(api.normalize, "[\"claude_billing\"]", 16), .choices = "claude_billing", UNIT(""), RESTART,
+      HELP("What is known to change between requests without meaning anything, and is taken out before a prompt is "
+           "made. claude_billing: the first line of Claude Code's system prompt, which differs in every conversation.") },
 
     { "engine.device", CHOICE(engine.device, "\"auto\"", "auto cpu"), UNIT(""), RESTART,
       HELP("Where the model is computed.") },
@@ -188,8 +195,8 @@ static const char *last_word(const char *name)
 
 const char *config_key_nearest(const char *name)
 {
-    static const char *const sections[] = { "server", "model", "engine", "queue", "sampling",
-                                            "policy", "env",   "trace",  "log" };
+    static const char *const sections[] = { "server",   "model",  "api", "api",   "engine", "queue",
+                                            "sampling", "policy", "env", "trace", "log" };
     const char *words[MAX_NAMES], *names[MAX_NAMES], *found;
 
     for (size_t i = 0; i < config_n_keys; i++) {

@@ -24,7 +24,7 @@ struct config_key {
     size_t offset;         /* in struct config */
     const char *fallback;  /* the default, as JSON */
     double min, max;       /* numbers; lists and objects: number of items */
-    const char *choices;   /* separated by spaces */
+    const char *choices;   /* separated by spaces; of lists: NULL where any string will do */
     const char *path_mark; /* lists: what follows it in an item is a path, relative to the file; NULL: none */
     const char *unit;      /* "bytes", "s", ...; "" where there is none */
     bool tried_later;      /* paths: whoever opens the file says whether it can be */

@@ -207,6 +207,12 @@ static int set_list(const struct config_key *key, struct config *c, const json_t
             free_list(&list);
             return -EINVAL;
         }
+        if (key->choices && !is_choice(key->choices, json_string_value(item))) {
+            snprintf(err, errlen, "%s: \"%.40s\" is not known; allowed are %s", key->name,
+                     json_string_value(item), key->choices);
+            free_list(&list);
+            return -EINVAL;
+        }
         list.items[i] = copy_item(key, json_string_value(item), dir);
         if (!list.items[i]) {
             free_list(&list);

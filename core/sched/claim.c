@@ -71,6 +71,10 @@ const struct policy_snapshot *claim_snapshot(struct sched *s, struct job *j)
 
 /* ---- held slots ---- */
 
+_Static_assert(SCHED_REQUEST_SIDE == POLICY_REQUEST_SIDE && SCHED_REQUEST_TOOLS == POLICY_REQUEST_TOOLS &&
+                   SCHED_REQUEST_SUBAGENT == POLICY_REQUEST_SUBAGENT,
+               "flags are handed on as they are");
+
 static bool held_against(struct sched *s, struct job *j, uint32_t slot)
 {
     const struct want *w = &s->wants[slot];

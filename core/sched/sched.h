@@ -59,6 +59,11 @@ struct sched_event { /* valid during the call only */
     struct sched_timings timings;
 };
 
+/* request_flags: the same bits as in abi/policy.h. */
+#define SCHED_REQUEST_SIDE 1u
+#define SCHED_REQUEST_TOOLS 2u
+#define SCHED_REQUEST_SUBAGENT 4u
+
 struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, stops and biases too) */
     const int32_t *tokens; /* the prompt, 1..context-1 */
     size_t n_tokens;

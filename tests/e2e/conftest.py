@@ -4,6 +4,7 @@ BERTH_BIN: the program under test (default build/berth). BERTH_SLOW: how many ti
 every waiting time here is multiplied by it, and tests that measure time multiply their bounds by `time_scale`.
 BERTH_SYNTHETIC: a synthetic model that is there already; otherwise tools/make-model writes one.
 """
+import json
 import os
 import re
 import shlex
@@ -264,6 +265,47 @@ def start_server(berth_bin, synthetic_model):
                 assert not SANITIZER.search(server.log), server.log
     finally:
         for server in started:
+            _forget(server)
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    """script([("after this in the prompt", "the model says that"), ..]) for the scripted servers of the module."""
+    path = tmp_path_factory.mktemp("script") / "script.json"
+
+    def write(*rules):
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps([{"after": after, "say": say} for after, say in rules]))
+        new.rename(path)
+
+    write.path = path
+    return write
+
+
+@pytest.fixture(scope="module")
+def scripted(synthetic_model, script):
+    """scripted("qwen25", {..}) -> a Server whose model says what `script` says, with a template of tests/data (None: its own)."""
+    build = Path(os.environ.get("BERTH_BUILD", ROOT / "build"))
+    started = {}
+
+    def start(template=None, settings=None):
+        key = (template, tuple(sorted((settings or {}).items())))
+        if key not in started:
+            settings = {"engine.threads": 1, **(settings or {})}
+            if template:
+                settings["model.chat_template"] = ROOT / "tests" / "data" / "templates" / f"{template}.jinja"
+            started[key] = _start(build / "tests" / "berth_scripted", synthetic_model, settings,
+                                  env={"BERTH_SCRIPT": str(script.path)})
+            started[key].wait_ready()
+        started[key].check_alive()
+        return started[key]
+
+    yield start
+    try:
+        for server in started.values():
+            server.stop()
+    finally:
+        for server in started.values():
             _forget(server)
 
 
