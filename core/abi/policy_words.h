@@ -104,15 +104,20 @@ static inline int policy_superseded_by(const struct policy_snapshot *s, uint32_t
 
 static inline int policy_superseded(const struct policy_snapshot *s, uint32_t a)
 {
-    uint32_t b, least;
+    uint32_t b, least, near = 0;
     const uint32_t *row;
 
     if (a >= s->n_slots || !s->shared)
         return 0;
     least = policy_at(s, a)->turn_tokens;
     row = (const uint32_t *)policy_element(s->shared, a, s->shared_stride);
+    /* Nearly always nobody shares that much, which is soon found out: the loop has no branch. */
     for (b = 0; b <= s->n_slots; b++)
-        if (row[b] >= least && policy_superseded_by(s, a, b)) /* the first rules out nearly all */
+        near += row[b] >= least;
+    if (near == (row[a] >= least))
+        return 0;
+    for (b = 0; b <= s->n_slots; b++)
+        if (row[b] >= least && policy_superseded_by(s, a, b))
             return 1;
     return 0;
 }
