@@ -47,12 +47,29 @@ static void feed_watchdog(struct server *s)
     s->watchdog_told_ns = now;
 }
 
+/* Without joining anything: what is left does not end. */
+__attribute__((noreturn)) static void end_at_once(struct server *s, const char *reason)
+{
+    log_write(LOG_WARN, "exit", "reason=\"%s\" in_flight=%u", reason, api_in_flight(s->api));
+    http_close_listeners(s->http); /* removes the socket files */
+    _exit(1);
+}
+
+/* The scheduler is in a call of a policy that should have returned long ago. */
+static bool policy_hangs(const struct server *s)
+{
+    struct sched_inside in;
+    return sched_inside_policy(s->sched, &in) && clock_now_ns() > in.since_ns + NS_PER_S;
+}
+
 static void on_tick(void *arg)
 {
     struct server *s = arg;
     feed_watchdog(s);
     if (!s->draining)
         return;
+    if (s->aborted && policy_hangs(s))
+        end_at_once(s, "a policy does not return");
     if (!s->aborted && clock_now_ns() >= s->drain_until_ns) {
         s->aborted = true;
         log_write(LOG_WARN, "drain", "state=\"time is over\" ended=%u", api_in_flight(s->api));
@@ -66,11 +83,8 @@ static void on_tick(void *arg)
 static void on_stop_signal(void *arg)
 {
     struct server *s = arg;
-    if (s->draining) {
-        log_write(LOG_WARN, "exit", "reason=\"second signal\" in_flight=%u", api_in_flight(s->api));
-        http_close_listeners(s->http); /* removes the socket files */
-        _exit(1);
-    }
+    if (s->draining)
+        end_at_once(s, "second signal");
     s->draining = true;
     s->drain_until_ns = clock_now_ns() + (uint64_t)s->drain_s * NS_PER_S;
     log_write(LOG_INFO, "drain", "state=started in_flight=%u seconds=%lld", api_in_flight(s->api),
@@ -260,14 +274,12 @@ static int start_all(struct server *s, const struct reload_options *o, char *err
 
 /* Workers before the scheduler, which they use; the loader before both, which it changes; then the scheduler:
  * its last events go to the api's exchanges, of which none is left when http_run returns. */
-static void stop_all(struct server *s, int code)
+static void stop_all(struct server *s)
 {
-    if (!reload_stop(s->reload)) {
-        log_write(LOG_ERROR, "exit", "code=%d reason=\"a policy that is being loaded does not return\"",
-                  code);
-        http_close_listeners(s->http); /* removes the socket files */
-        _exit(code);
-    }
+    if (!reload_stop(s->reload))
+        end_at_once(s, "a policy that is being loaded does not return");
+    if (s->sched && policy_hangs(s))
+        end_at_once(s, "a policy does not return");
     api_free(s->api);
     sched_stop(s->sched);
     http_free(s->http);
@@ -303,7 +315,7 @@ static int serve(const struct reload_options *o, uint64_t start_ns)
         r = http_run(s.http);
         log_write(LOG_INFO, "exit", "code=%d", r < 0);
     }
-    stop_all(&s, r < 0);
+    stop_all(&s);
     return r < 0 ? 1 : 0;
 }
 

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from apikit import eventually, get
+from histories_kit import Request, Vocabulary, body_of
 from reload_kit import Conf
 
 
@@ -106,6 +108,31 @@ def test_a_watchdog_of_another_process_is_not_fed(manager, conf, patience):
     manager.wait("STOPPING", patience)
     assert server.wait() == 0
     assert not any("WATCHDOG" in seen for seen in manager.seen)
+
+
+def test_without_progress_the_watchdog_hears_nothing_and_the_end_comes_all_the_same(manager, conf, berth_bin, patience,
+                                                                                synthetic_model):
+    vocabulary = Vocabulary(synthetic_model)
+    conf.set(policy__path=str(berth_bin.parent / "tests" / "abi" / "odd_endless.so"), policy__settings={"when": "asked"},
+             server__watchdog_s=3600)
+    server = conf.start(env={"NOTIFY_SOCKET": manager.name, "WATCHDOG_USEC": "200000"})
+    manager.wait("WATCHDOG", patience)
+    words = [vocabulary.turn, *vocabulary.words[:30]]
+    beside = Request(server, body_of(vocabulary, words, 8000, {"stream": True})).read(1)
+    hung = Request(server, body_of(vocabulary, words + vocabulary.words[:9], 77, {}))
+    manager.wait("WATCHDOG", patience)
+    assert get(server, "/ready").status_code == 200
+    conf.set(server__watchdog_s=1)
+    conf.reload()
+    eventually(lambda: get(server, "/ready").status_code == 503)
+    with pytest.raises(TimeoutError):  # what was told before is in the socket still
+        for _ in range(1000):
+            manager.next(1)
+    for r in (beside, hung):
+        r.leave()
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 1
+    assert re.search(r'warn exit reason="a policy does not return"', server.log)
 
 
 def test_the_unit_is_one_that_systemd_understands(root, tmp_path):
