@@ -55,12 +55,12 @@ def test_a_waiting_request_that_outlasts_the_time_gets_a_503(start_server):
 
     server = start_server({"server.drain_s": 1, "engine.rows": 1, "engine.slots": 1})
     reply, lines = begin(server)
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(list, lines)  # one that does not read would make way
         waiting = pool.submit(post, server, "/v1/chat/completions", {"messages": user("x"), "max_tokens": 1})
         eventually(lambda: get(server, "/metrics").json()["live"]["waiting"] == 1)
         server.signal(signal.SIGTERM)
         assert "shutting down" in error_of(waiting.result(), 503)["message"]
-    list(lines)
     reply.close()
     assert server.wait() == 0
 
