@@ -54,9 +54,9 @@ def test_a_waiting_request_that_outlasts_the_time_gets_a_503(start_server):
     from concurrent.futures import ThreadPoolExecutor
 
     server = start_server({"server.drain_s": 1, "engine.rows": 1, "engine.slots": 1})
-    reply, lines = begin(server)
+    reply, lines = begin(server, logprobs=False, top_logprobs=0)
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(list, lines)  # one that does not read would make way
+        pool.submit(list, lines)  # one that does not read fast enough would make way
         waiting = pool.submit(post, server, "/v1/chat/completions", {"messages": user("x"), "max_tokens": 1})
         eventually(lambda: get(server, "/metrics").json()["live"]["waiting"] == 1)
         server.signal(signal.SIGTERM)
