@@ -514,6 +514,32 @@ def test_between_two_tokens_of_a_stream_at_most_one_chunk_is_read(start_server, 
     assert n <= 2 * tokens + 2 and n >= length / CHUNK
 
 
+# What is told of it
+
+
+def test_the_last_96_events_are_told_and_each_is_logged(house):
+    h = house({"engine.slots": 2, "log.level": "debug"})
+    talks = [h.talk(105 + i) for i in range(3)]
+    for i in range(54):
+        h.turn(talks[i % 3], 3, 3)
+    events = h.events()
+    assert [e["id"] for e in events] == list(range(events[-1]["id"] - 95, events[-1]["id"] + 1))
+    line = re.compile(r"debug placement kind=(\S+) job=(\d+) slot=(\S+) source=(\S+) tokens=(\d+) reason=(\S+) us=\d+$", re.MULTILINE)
+    logged = eventually(lambda: (found := line.findall(h.server.log)) and len(found) == events[-1]["id"] and found, PATIENCE_S)
+    assert logged[-96:] == [(e["kind"], str(e["job"]), *("none" if e[at] is None else str(e[at]) for at in ("slot", "source")),
+                             str(e["tokens"]), e["reason"] or "-") for e in events]
+
+
+def test_a_park_that_is_not_made_has_its_reason(house):
+    h = house({"engine.slots": 1})
+    a, b = h.talk(108), h.talk(109)
+    for talk in (a, b, a):
+        h.turn(talk, 30)
+    # The only slot holds the conversation that comes back, which main takes from there.
+    assert [(e["kind"], e["reason"]) for e in h.events("park", "park_skip")] == [("park", "parked"), ("park_skip", "no_destination")]
+    assert h.events("restore")[0]["tokens"] > 30
+
+
 # 11. Cancels
 
 

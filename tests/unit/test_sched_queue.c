@@ -135,6 +135,36 @@ Test(sched_queue, a_slot_is_held_for_one_that_waits_to_continue_it)
     cast_clear(&c);
 }
 
+Test(sched_queue, a_held_slot_goes_to_whoever_continues_it_as_far_and_takes_its_prefix)
+{
+    for (int takes = 0; takes < 2; takes++) {
+        struct sched_options o = rig_options;
+        o.rows = 2;
+        o.slots = 4;
+        struct rig r = rig_open(&o, 4096);
+        struct cast c = { 0 };
+        fill_slots(&r, &c, 3);
+        cast_job(&c, 3, prompt_of(20, 10), 10, 100);
+        c.job[3].id_slot = 3;
+        cast_job(&c, 4, prompt_of(10, 160), 160, 2); /* both continue slot 0 */
+        cast_job(&c, 5, prompt_of(10, 70), 70, 20);  /* and this one has less to read */
+        c.job[5].cache_prompt = takes;
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[3]), 0);
+        rig_await_window();
+        cr_assert_eq(submit(&r, &c.job[4]), 0);
+        cr_assert_eq(submit(&r, &c.job[5]), 0);
+        rig_open_gate();
+        wait_all(&c, 3, 5);
+        cr_expect_lt(c.h[5].start_order, c.h[4].start_order);
+        cr_expect_eq(c.h[5].slot, takes ? 0 : 1, "takes %d: slot %d", takes, c.h[5].slot);
+        cr_expect_eq(c.h[5].at_start.cached, takes ? 60 : 0);
+        cr_expect_geq(c.h[4].at_start.cached, 60);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
 Test(sched_queue, when_only_held_slots_are_free_another_goes_first)
 {
     struct sched_options o = rig_options;
@@ -262,6 +292,54 @@ Test(sched_queue, short_prompts_share_one_window)
     cr_expect_leq(after->step - before->step, 5, "%lu windows", after->step - before->step);
     free(before);
     free(after);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, nobody_waits_for_a_prompt_of_another_salt_to_be_read)
+{
+    for (uint64_t salt = 0; salt < 2; salt++) {
+        struct rig r = rig_open(&rig_options, 4096);
+        struct cast c = { 0 };
+        cast_job(&c, 0, prompt_of(1, 300), 300, 2); /* the last chunk of 48 has 12 tokens */
+        cast_job(&c, 1, prompt_of(1, 300), 300, 2);
+        c.job[1].salt = salt;
+        c.h[1].beside = &c.h[0];
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[0]), 0);
+        rig_await_window();
+        cr_assert_eq(submit(&r, &c.job[1]), 0);
+        rig_open_gate();
+        wait_all(&c, 0, 1);
+        cr_expect_eq(c.h[1].at_start.cached, salt ? 0 : 299);
+        cr_expect_eq(c.h[1].beside_read, salt ? 288 : 300, "after %u", c.h[1].beside_read);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
+Test(sched_queue, a_requeued_job_takes_back_what_is_left_of_its_own_even_without_cache_prompt)
+{
+    struct rig r = rig_open(&rig_options, 640); /* 10 blocks */
+    struct cast c = { 0 };
+    struct sched_placement e[SCHED_PLACEMENTS];
+    uint32_t requeued = 0, taken = 0;
+    for (int i = 0; i < 2; i++) { /* one block each in the beginning, 8 in the end */
+        cast_job(&c, i, prompt_of(1 + (uint32_t)i, 20), 20, 480);
+        c.job[i].cache_prompt = false;
+        cr_assert_eq(submit(&r, &c.job[i]), 0);
+    }
+    wait_all(&c, 0, 1);
+    size_t n = sched_placements_get(r.s, 0, e);
+    for (size_t i = 0; i < n; i++) {
+        if (e[i].kind == SCHED_REQUEUE)
+            requeued = e[i].tokens;
+        else if (e[i].kind == SCHED_RESTORE && e[i].job == c.h[1].job) /* alone by then */
+            taken = e[i].tokens;
+    }
+    cr_expect_eq(requeued, 320, "5 blocks each, and no sixth: %u", requeued);
+    cr_expect_eq(taken, 128, "the other one took 3 of its blocks: %u", taken);
+    cr_expect_eq(c.h[1].timings.cached, 0, "its own tokens are no cache");
     rig_close(&r);
     cast_clear(&c);
 }
