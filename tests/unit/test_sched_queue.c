@@ -269,6 +269,26 @@ Test(sched_queue, a_prompt_with_half_as_much_to_read_interrupts_twice_at_most)
     cast_clear(&c);
 }
 
+Test(sched_queue, no_more_run_at_once_than_there_are_rows_not_even_to_interrupt)
+{
+    struct sched_options o = rig_options;
+    o.rows = 1;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 300), 300, 5);
+    cast_job(&c, 1, prompt_of(2, 20), 20, 2);
+    c.h[1].beside = &c.h[0];
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    rig_pass(1);
+    enter(&r, &c, 1);
+    rig_open_gate();
+    wait_all(&c, 0, 1);
+    cr_expect_eq(c.h[1].beside_read, 300);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
 Test(sched_queue, short_prompts_share_one_window)
 {
     struct sched_options o = rig_options;
@@ -373,6 +393,34 @@ Test(sched_queue, memory_takes_what_nobody_waits_for)
             cr_expect_eq(c.h[3].at_start.cached, 192, "the oldest, but somebody waits for it");
         else
             cr_expect_eq(c.h[3].at_start.cached, 0, "the oldest goes first, and all of it was needed");
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
+Test(sched_queue, one_that_has_waited_long_takes_even_what_others_wait_for)
+{
+    for (int aged = 0; aged < 2; aged++) {
+        struct rig r = rig_open(&rig_options, 640); /* 10 blocks */
+        struct cast c = { 0 };
+        cast_job(&c, 0, prompt_of(10, 192), 192, 1); /* three blocks stay */
+        c.job[0].id_slot = 0;
+        run_job(&r, &c.job[0]);
+        cast_job(&c, 1, prompt_of(20, 60), 60, 200); /* grows to five */
+        c.job[1].id_slot = 1;
+        cast_job(&c, 2, prompt_of(30, 420), 420, 30); /* reads seven */
+        cast_job(&c, 3, prompt_of(10, 480), 480, 2);  /* continues slot 0 */
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[1]), 0);
+        enter(&r, &c, 2);
+        rig_await_window();
+        cr_assert_eq(submit(&r, &c.job[3]), 0);
+        rig_await_window();
+        atomic_fetch_add(&rig_ahead_ns, aged ? 300000000000u : 0);
+        rig_open_gate();
+        wait_all(&c, 1, 3);
+        cr_expect(aged ? c.h[3].at_start.cached < 192 : c.h[3].at_start.cached == 192, "aged %d: %u", aged,
+                  c.h[3].at_start.cached);
         rig_close(&r);
         cast_clear(&c);
     }

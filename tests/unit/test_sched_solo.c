@@ -82,6 +82,30 @@ Test(sched_solo, the_own_conversation_is_neither_parked_nor_moved)
     free(turn);
 }
 
+Test(sched_solo, a_slot_is_continued_where_its_finished_turns_agree_and_loses_nothing_by_that)
+{
+    struct sched_options o = rig_options;
+    o.turn_token = 2;
+    struct rig r = rig_open(&o, 4096);
+    struct heard h[3];
+    int32_t *p = prompt_of(40, 120);
+    p[0] = p[60] = o.turn_token; /* from 60 on the last turn: the answer to it is not sent back whole */
+    for (int i = 0; i < 3; i++) {
+        heard_init(&h[i]);
+        struct sched_job job = job_of(p, 120, 1, &h[i]); /* one token: never on main */
+        if (i == 1)
+            p[100] = p[100] == 5 ? 6 : 5;
+        else if (i == 2)
+            p[40] = p[40] == 5 ? 6 : 5;
+        run_job(&r, &job);
+    }
+    SAME(placements(&r, 0, text, sizeof text), "place 0<- 0, continue 0<0 100, place 1<0 40");
+    rig_close(&r);
+    for (int i = 0; i < 3; i++)
+        heard_clear(&h[i]);
+    free(p);
+}
+
 Test(sched_solo, a_request_for_one_token_leaves_main_alone)
 {
     struct rig r = rig_open(&rig_options, 4096);
