@@ -3,10 +3,13 @@
  * is copied and no clock is read; otherwise one bounded copy is made, and nobody is waited for.
  * Thread: the scheduler's. Must not know: who listens. Tests: tests/unit/test_sched_decisions.c */
 #include "sched/parts.h"
+#include "policy/case.h"
+#include "util/buf.h"
 #include "util/clock.h"
 #include "util/log.h"
 
 #define BREACH_LOG_NS (10 * NS_PER_S) /* at most one breach is logged in so long, besides a quarantine */
+#define CASE_BYTES ((size_t)4 << 20)
 
 void ask_begin(struct sched *s)
 {
@@ -119,6 +122,24 @@ const uint64_t *ask_superseded(struct sched *s)
     return words;
 }
 
+/* The question as a case, in the form that `berth policy eval` reads: one line of JSON. */
+static void log_case(struct sched *s, const struct policy_breach *b)
+{
+    struct buf text = { .max = CASE_BYTES };
+    struct policy_decision d = {
+        .call = b->call,
+        .policy = policy_host_name(s->host),
+        .generation = policy_host_generation(s->host),
+        .snapshot = b->snapshot,
+        .request = b->request,
+        .placing = b->placing,
+    };
+    policy_case_write(&text, &d);
+    if (!text.failed && text.len)
+        log_line(LOG_WARN, text.data, text.len);
+    buf_free(&text);
+}
+
 void ask_log_breach(void *sched, const struct policy_breach *b)
 {
     struct sched *s = sched;
@@ -130,6 +151,7 @@ void ask_log_breach(void *sched, const struct policy_breach *b)
               policy_host_name(s->host), (unsigned long long)policy_host_generation(s->host),
               log_quote(what, sizeof what, b->what), (unsigned long long)s->breaches_unlogged,
               b->quarantined ? " state=\"quarantined until the next reload\"" : "");
+    log_case(s, b);
     s->breach_logged_ns = s->now_ns;
     s->breaches_unlogged = 0;
 }

@@ -112,6 +112,25 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
     errno = saved_errno;
 }
 
+void log_line(enum log_level level, char *text, unsigned long len)
+{
+    int saved_errno = errno;
+
+    if (level < log_level_get())
+        return;
+    text[len++] = '\n';
+    while (len) {
+        ssize_t n = write(STDERR_FILENO, text, len);
+        if (n < 0 && errno != EINTR)
+            break;
+        if (n > 0) {
+            text += n;
+            len -= (unsigned long)n;
+        }
+    }
+    errno = saved_errno;
+}
+
 const char *log_quote(char *dst, unsigned long dstlen, const char *text)
 {
     size_t n = 0;

@@ -19,5 +19,9 @@ int log_level_parse(const char *text, enum log_level *ret_level);
 __attribute__((format(printf, 3, 4))) void log_write(enum log_level level, const char *event, const char *fmt,
                                                      ...);
 
+/* Writes one line as it is and of any length, for what is a form of its own (JSON) and has no line breaks.
+ * `text` has room for a byte more, where the line break goes. */
+void log_line(enum log_level level, char *text, unsigned long len);
+
 /* Writes `text` as a quoted value ("..." with \" and \\ escaped) into dst, cut to dstlen; returns dst. */
 const char *log_quote(char *dst, unsigned long dstlen, const char *text);
