@@ -138,6 +138,37 @@ static int run(struct policy_loaded *policy)
     return r < 0 || e.bad ? 1 : 0;
 }
 
+/* clang-format off */
+/* The form of policy/case.h, for those who have no sources. */
+static const char about[] =
+    "Answers cases from standard input, one JSON object a line, one a line. Lines of a trace are cases. A case\n"
+    "that is bad, or that the policy answers illegally, is answered with \"ok\": false and why; the run goes on,\n"
+    "and the exit code is 1. A case, with the defaults of what may be left out (times in seconds, lengths in\n"
+    "tokens; main has a slot's fields from \"reliable\" on, \"valid\" and \"busy\"):\n"
+    "\n"
+    "  {\"id\": anything, \"call\": \"place\" | \"park_destination\" | \"cache_state\" | \"superseded_slots\",\n"
+    "   \"snapshot\": {\"now_s\": 0, \"padding_safe\": true, \"prompt_tokens_per_s\": 0, \"seed\": 0,\n"
+    "     \"slots\": [{\"id\": 0, \"group\": 0, \"state\": \"idle\" | \"busy\", \"excluded\": false, \"held\": false,\n"
+    "       \"reliable\": true, \"tokens\": 0, \"turn_tokens\": 0, \"shared_prompt\": 0, \"last_use_s\": 0,\n"
+    "       \"turns\": 0, \"stop_reason\": \"none\" | \"end_turn\" | \"tool_use\" | \"length\" | \"cancelled\",\n"
+    "       \"prompt_tokens\": 0, \"client_key\": 0, \"session_key\": 0, \"parent_key\": 0, \"line_key\": 0,\n"
+    "       \"side\": false, \"tools\": false, \"subagent\": false, \"recompute_s\": 0, \"bytes\": 0}, ...],\n"
+    "     \"main\": {\"valid\": false, \"busy\": false, ...},\n"
+    "     \"shared\": [[...], ...]: a row for every slot, and one for main; symmetric, all 0,\n"
+    "     \"returns\": {\"end_turn\": {\"edges_s\": [...], \"at_risk\": [...], \"returned\": [...]}, ...}},\n"
+    "   \"request\": {\"prompt_tokens\": 0, \"turn_tokens\": 0, \"max_new_tokens\": 0, and a slot's keys and flags},\n"
+    "   \"decision\": anything; what a trace adds}\n"
+    "\n"
+    "The answer to each call; slots are named by their ids:\n"
+    "\n"
+    "  {\"id\", \"ok\": true, \"slot\": 3 | null, \"source\": 1 | \"main\" | null, \"reason\", \"loss\", \"tokens_lost\"}\n"
+    "  {\"id\", \"ok\": true, \"slot\": 3 | null, \"reason\"}\n"
+    "  {\"id\", \"ok\": true, \"slots\": [{\"state\", \"retention\", \"value\", \"age_s\", \"ttl_s\", \"give_up\"}, ...],\n"
+    "   \"main\": the same | null}\n"
+    "  {\"id\", \"ok\": true, \"slots\": [1, 4]}\n"
+    "  {\"id\", \"ok\": false, \"error\": \"snapshot.slots[3].turn_tokens: 9 is above tokens, which is 5\"}";
+/* clang-format on */
+
 int cmd_policy_eval(int argc, char **argv)
 {
     struct cmd_strings words = { 0 }, sets = { 0 };
@@ -150,13 +181,7 @@ int cmd_policy_eval(int argc, char **argv)
     };
     const struct cmd_spec spec = {
         .usage = "berth policy eval (FILE | builtin) [--set NAME=VALUE]... < cases.jsonl",
-        .about =
-            "Answers cases from standard input, one JSON object a line, one a line: place, "
-            "park_destination,\n"
-            "cache_state, superseded_slots. Lines of a trace are cases. A case that is bad, or that the "
-            "policy\n"
-            "answers illegally, is answered with \"ok\": false and why; the run goes on, and the exit code "
-            "is 1.",
+        .about = about,
         .options = options,
         .n_options = sizeof options / sizeof options[0],
         .min_words = 1,

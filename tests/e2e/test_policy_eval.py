@@ -1,6 +1,7 @@
 """berth policy eval, berth policy list and berth bench policy, as a user runs them."""
 import gzip
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -142,6 +143,15 @@ def test_what_cannot_be_loaded_is_named_and_the_rest_listed(berth_bin, value, tm
 @pytest.mark.parametrize("words", [["policy"], ["policy", "eval"], ["policy", "list"], ["bench", "policy"]])
 def test_help(berth_bin, words):
     assert run(berth_bin, *words, "--help").stdout.startswith("usage: berth " + " ".join(words))
+
+
+def test_help_names_every_field_of_a_case(berth_bin, root):
+    text = run(berth_bin, "policy", "eval", "--help").stdout
+    source = (root / "core" / "policy" / "case_read.c").read_text()
+    known = re.findall(r'\{ "(\w+)", [A-Z0-9]+,', source)
+    assert len(known) > 40
+    assert not [name for name in known if f'"{name}"' not in text]
+    assert max(map(len, text.splitlines())) <= 110
 
 
 def test_bench_policy(berth_bin, value):
