@@ -77,7 +77,7 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     bool cache_prompt;   /* reuse a kept prefix (default true in requests) */
     int32_t id_slot;     /* -1: any; another one is honoured when that slot is idle */
     uint64_t client_key; /* for the per-client share of the queue; 0: nobody */
-    /* What policies are told (abi/policy.h); 0: not known. */
+    /* What policies are told (abi/policy.h), keys of 63 bits; 0: not known. */
     uint64_t session_key, parent_key, line_key;
     uint32_t request_flags;
     uint64_t salt; /* jobs of different salts share nothing */
