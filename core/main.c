@@ -47,20 +47,23 @@ static void print_usage(FILE *out)
                  "Serves a language model over HTTP.\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-15s %s\n", commands[i].name, commands[i].about);
-    fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n", "--help",
+    fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n", "--help",
             "print this; berth COMMAND --help tells more", "--help-config", "print every configuration key",
-            "--help-api", "print every request field of every endpoint", "--version", "print the version");
+            "--help-api", "print every request field of every endpoint", "--help-metrics",
+            "print every figure of /metrics", "--version", "print the version");
     fprintf(out, "\nExit codes: 0 ok, 1 failed, 2 wrong usage (anything wrong on the command line, --set "
                  "included).\n");
 }
 
 static int fail_unknown(const char *name)
 {
-    const char *names[N_COMMANDS + 4] = { "--help", "--help-config", "--help-api", "--version" }, *nearest;
+    const char *names[N_COMMANDS + 5] = { "--help", "--help-config", "--help-api", "--help-metrics",
+                                          "--version" },
+                                   *nearest;
 
     for (int i = 0; i < N_COMMANDS; i++)
-        names[4 + i] = commands[i].name;
-    nearest = jsonx_nearest(name, names, N_COMMANDS + 4);
+        names[5 + i] = commands[i].name;
+    nearest = jsonx_nearest(name, names, N_COMMANDS + 5);
     if (nearest)
         cmd_error("unknown command \"%.80s\"; did you mean %s? (berth --help lists all)", name, nearest);
     else
@@ -85,6 +88,8 @@ static int run(int argc, char **argv)
         config_print_keys(stdout, argc > 2 && strcmp(argv[2], "--markdown") == 0);
     else if (strcmp(argv[1], "--help-api") == 0)
         api_print_fields(stdout);
+    else if (strcmp(argv[1], "--help-metrics") == 0)
+        api_metrics_help(stdout, argc > 2 && strcmp(argv[2], "--markdown") == 0);
     else
         return fail_unknown(argv[1]);
     return 0;

@@ -1,4 +1,4 @@
-/* Admin: how the server is: health, readiness, models, metrics. All of it is read from the scheduler's
+/* Admin: how the server is: health, readiness, models. All of it is read from the scheduler's
  * published record, so it answers at once whatever runs. Thread: the event thread's. Tests:
  * tests/e2e/test_admin.py */
 #include "api/private.h"
@@ -138,91 +138,4 @@ void api_on_model(struct http_request *r, void *arg)
              a->o.model_name);
     http_reply_error(r, 404, "invalid_request_error", text, "model", "model_not_found");
     http_done(r);
-}
-
-static json_t *metrics_json(const struct api *a, const struct sched_status *st)
-{
-    const struct sched_slot_status *solo = &st->slot[st->slots];
-    uint64_t now = clock_now_ns();
-    json_t *policy = a->o.policy_json ? a->o.policy_json(a->o.policy_arg) : NULL;
-    json_t *json = json_pack(
-        "{s:{s:s, s:i, s:i, s:i, s:i}, s:{s:s}, s:{s:s, s:i, s:i, s:i, s:f, s:f, s:s},"
-        " s:{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}}",
-        "engine", "model", a->o.model_name, "max_context", (int)a->o.context, "slots", (int)st->slots,
-        "kv_blocks", (int)st->kv_blocks, "kv_blocks_used", (int)st->kv_blocks_used, "policy", "name",
-        st->policy.name, "live", "state", st->doing, "waiting", (int)st->waiting, "running", (int)st->running,
-        "solo_tokens", (int)solo->tokens, "solo_age_s", solo->busy ? 0.0 : api_slot_age_s(solo, now),
-        "solo_value", solo->value, "solo_state", api_slot_state(solo, now), "totals", "steps",
-        (json_int_t)st->step, "started", (json_int_t)st->started, "completed", (json_int_t)st->completed,
-        "cancelled", (json_int_t)st->cancelled, "failed", (json_int_t)st->failed, "prompt_tokens",
-        (json_int_t)st->prompt_tokens, "cached_tokens", (json_int_t)st->cached_tokens, "generated_tokens",
-        (json_int_t)st->generated_tokens, "drafted_tokens", (json_int_t)st->drafted_tokens, "accepted_tokens",
-        (json_int_t)st->accepted_tokens);
-    json_object_update(json_object_get(json, "policy"), policy);
-    json_decref(policy);
-    return json;
-}
-
-static void put_metric(struct buf *b, const char *name, const char *type, const char *help, uint64_t value)
-{
-    buf_printf(b, "# HELP berth_%s %s\n# TYPE berth_%s %s\nberth_%s %" PRIu64 "\n", name, help, name, type,
-               name, value);
-}
-
-static void metrics_text(const struct sched_status *st, struct buf *b)
-{
-    put_metric(b, "steps_total", "counter", "Windows run.", st->step);
-    put_metric(b, "requests_started_total", "counter", "Requests taken in.", st->started);
-    put_metric(b, "requests_completed_total", "counter", "Requests that ended by themselves.", st->completed);
-    put_metric(b, "requests_cancelled_total", "counter",
-               "Requests whose client left, or that the server ended.", st->cancelled);
-    put_metric(b, "requests_failed_total", "counter", "Requests that ended with an error of the server.",
-               st->failed);
-    put_metric(b, "requests_running", "gauge", "Requests that have a slot.", st->running);
-    put_metric(b, "requests_waiting", "gauge", "Requests in the queue.", st->waiting);
-    put_metric(b, "prompt_tokens_total", "counter",
-               "Prompt tokens of started requests, cached ones included.", st->prompt_tokens);
-    put_metric(b, "cached_tokens_total", "counter", "Prompt tokens that were not read again.",
-               st->cached_tokens);
-    put_metric(b, "generated_tokens_total", "counter", "Tokens generated.", st->generated_tokens);
-    put_metric(b, "drafted_tokens_total", "counter", "Tokens guessed ahead of a single stream.",
-               st->drafted_tokens);
-    put_metric(b, "accepted_tokens_total", "counter", "Guessed tokens that were right.", st->accepted_tokens);
-    put_metric(b, "slots", "gauge", "Conversations that can be kept.", st->slots);
-    put_metric(b, "kv_blocks", "gauge", "Blocks of the key-value pool.", st->kv_blocks);
-    put_metric(b, "kv_blocks_used", "gauge", "Blocks in use.", st->kv_blocks_used);
-}
-
-static bool wants_prometheus(const struct http_request *r, const char *format)
-{
-    const char *accept = http_header(r, "Accept");
-    if (format)
-        return strcmp(format, "prometheus") == 0;
-    return accept && (strstr(accept, "text/plain") || strstr(accept, "openmetrics"));
-}
-
-void api_on_metrics(struct http_request *r, void *arg)
-{
-    const struct api *a = arg;
-    const char *format = http_query(r, "format");
-    if (format && strcmp(format, "prometheus") != 0 && strcmp(format, "json") != 0) {
-        http_reply_error(r, 400, NULL, "format: allowed are \"json\" and \"prometheus\"", "format", NULL);
-        http_done(r);
-        return;
-    }
-    struct sched_status *st = sched_status_get(a->o.sched);
-    if (!st || !wants_prometheus(r, format)) {
-        api_reply_json(r, 200, st ? metrics_json(a, st) : NULL);
-        free(st);
-        return;
-    }
-    struct buf text = { 0 };
-    metrics_text(st, &text);
-    if (text.failed)
-        http_reply_error(r, 500, "server_error", "out of memory", NULL, NULL);
-    else
-        http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", text.data, text.len);
-    http_done(r);
-    buf_free(&text);
-    free(st);
 }

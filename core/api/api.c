@@ -3,9 +3,9 @@
  * Files: exchange.c (the life of a request), parts.c (what an answer says), work.c (workers), fields*.c (the
  * tables of request fields), read_*.c, talk.c, normalize.c (bodies to conversations), prompt.c (conversations
  * to prompts), identity.c, openai.c, seal.c, api_*.c (dialects), native.c (llama.cpp's
- * endpoints), places.c (slots and placement events), admin.c (health, metrics), page.c (the help page),
- * jsonout.c (JSON text). */
-#include "api/private.h"
+ * endpoints), places.c (slots, why requests ran where they did), feed.c (placement events as they happen),
+ * metrics*.c, history.c (figures), admin.c (health), page.c (the help page), jsonout.c (JSON text). */
+#include "api/metrics.h"
 #include "util/clock.h"
 #include "util/rng.h"
 #include <errno.h>
@@ -38,6 +38,7 @@ static const struct route_row rows[] = {
     { "GET", "/props", HTTP_KEY, api_on_props, NULL },
     { "GET", "/slots", HTTP_WATCH, api_on_slots, NULL },
     { "GET", "/events", HTTP_WATCH, api_on_events, NULL },
+    { "GET", "/placements/*", HTTP_WATCH, api_on_placements, NULL },
     { "GET", "/metrics", HTTP_WATCH, api_on_metrics, NULL },
     { "GET", "/api/hello", HTTP_OPEN, api_on_hello, NULL },
     { "GET", "/health", HTTP_OPEN, api_on_health, NULL },
@@ -109,6 +110,16 @@ static int read_options(struct api *a, char *err, size_t errlen)
     return chat_template_parse(to_json, sizeof to_json - 1, &a->to_json, err, errlen);
 }
 
+static int copy_turn_token(struct api *a)
+{
+    size_t len = 0;
+    if (a->o.turn_token < 0)
+        return 0;
+    const char *piece = tokenizer_piece(a->o.tokenizer, a->o.turn_token, true, &len);
+    a->history.turn_token = strndup(piece, len);
+    return a->history.turn_token ? 0 : -ENOMEM;
+}
+
 int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen)
 {
     struct api *a = calloc(1, sizeof *a);
@@ -118,12 +129,17 @@ int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t
     }
     a->o = *o;
     a->started_s = clock_wall_ns() / NS_PER_S;
+    a->history.started_ns = clock_now_ns();
     a->longest_piece = longest_piece(o->tokenizer);
     snprintf(a->fingerprint, sizeof a->fingerprint, "berth-%s", BERTH_VERSION);
     json_object_seed(0); /* before several threads could want it */
     int r = read_options(a, err, errlen);
     if (r == 0)
         r = make_routes(a);
+    if (r == 0)
+        r = copy_turn_token(a);
+    if (r == 0)
+        r = feed_new(a, &a->feed);
     if (r == 0)
         r = workers_start(&a->workers, o->workers);
     if (r < 0) {
@@ -150,11 +166,14 @@ static void on_tick(void *arg)
         next = ex->next;
         exchange_tick(ex, now);
     }
+    feed_tick(a->feed);
+    history_tick(a);
 }
 
 void api_attach(struct api *a, struct http *h)
 {
     a->http = h;
+    history_tick(a);
     http_every(h, TICK_MS, on_tick, a);
 }
 
@@ -166,6 +185,7 @@ void api_set_live(struct api *a, const struct api_live *live)
 void api_drain(struct api *a)
 {
     a->draining = true;
+    feed_end(a->feed);
 }
 
 uint32_t api_in_flight(const struct api *a)
@@ -186,6 +206,8 @@ void api_free(struct api *a)
         return;
     workers_stop(&a->workers);
     chat_template_free(a->to_json);
+    feed_free(a->feed);
+    free(a->history.turn_token);
     free(a->routes);
     free(a->route_args);
     free(a);

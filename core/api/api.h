@@ -28,6 +28,9 @@ struct api_options {
     const char *tool_format;      /* "auto" or a name of model/toolcall.h */
     const char *const *normalize; /* names of normalizers */
     size_t n_normalize;
+    const char *device; /* what computes, in words */
+    int32_t turn_token; /* -1: none */
+    uint32_t stages;
     struct api_live live;
     /* [event thread] What /metrics tells of the policy beside what the scheduler knows; may be NULL. */
     struct json_t *(*policy_json)(void *arg);
@@ -52,3 +55,5 @@ uint32_t api_in_flight(const struct api *a);
 void api_abort(struct api *a, const char *reason);
 /* After http_run returned: joins the workers. */
 void api_free(struct api *a);
+/* Every figure of /metrics, its names and its meaning. */
+void api_metrics_help(FILE *out, bool markdown);

@@ -121,7 +121,8 @@ double openai_logprob(float logprob);
 extern const struct endpoint api_chat, api_completions, api_messages, api_count_tokens, api_responses,
     api_tokenize, api_detokenize, api_apply_template;
 
-/* native.c, admin.c, page.c: handlers that answer at once, on the event thread. */
+/* native.c, admin.c, places.c, feed.c, metrics.c, page.c: handlers that answer at once, on the event thread.
+ */
 void api_on_props(struct http_request *r, void *api);
 void api_on_slots(struct http_request *r, void *api);
 void api_on_events(struct http_request *r, void *api);
@@ -134,6 +135,10 @@ void api_on_health(struct http_request *r, void *api);
 void api_on_live(struct http_request *r, void *api);
 void api_on_ready(struct http_request *r, void *api);
 void api_on_metrics(struct http_request *r, void *api);
+void api_on_placements(struct http_request *r, void *api);
 void api_on_page(struct http_request *r, void *api);
 /* Replies with `json` (taken over; NULL: out of memory) and releases the request. */
 void api_reply_json(struct http_request *r, int status, json_t *json);
+#define API_JSON "application/json; charset=utf-8"
+/* The same with text that is emptied. */
+void api_reply_text(struct http_request *r, const char *type, struct buf *text);

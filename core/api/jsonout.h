@@ -13,3 +13,5 @@ void jsonout_bytes_str(struct buf *b, const char *bytes, size_t len);
 void jsonout_int(struct buf *b, int64_t v);
 /* With up to `digits` significant digits; not a number and infinities become null. */
 void jsonout_real(struct buf *b, double v, int digits);
+/* As people write it: up to six decimals, of small ones six digits. */
+void jsonout_short(struct buf *b, double v);

@@ -11,11 +11,11 @@
 #pragma once
 #include "api/api.h"
 #include "api/endpoint.h"
+#include "api/history.h"
 #include "api/jsonout.h"
 #include "api/request.h"
 #include "model/answer.h"
 #include "model/chat_traits.h"
-#include "util/buf.h"
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -142,6 +142,8 @@ struct api {
     unsigned normalize;            /* bits of normalize.c */
     uint8_t salt[16];              /* of identities */
     uint64_t started_s;            /* wall clock */
+    struct feed *feed;
+    struct history history;
     char fingerprint[64];
 };
 

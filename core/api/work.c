@@ -86,6 +86,17 @@ static uint32_t flags_of(const struct exchange *ex)
            (ex->identity.subagent ? SCHED_REQUEST_SUBAGENT : 0);
 }
 
+/* Whether the conversation holds answers: as in a sched_job. */
+static int answers_of(const struct api_request *q)
+{
+    for (size_t i = 0; i < json_array_size(q->messages); i++) {
+        const char *role = json_string_value(json_object_get(json_array_get(q->messages, i), "role"));
+        if (role && strcmp(role, "assistant") == 0)
+            return 1;
+    }
+    return q->messages ? -1 : 0;
+}
+
 static bool make_choices(struct exchange *ex)
 {
     size_t n = ex->request.n_prompts;
@@ -133,6 +144,8 @@ static void submit_all(struct exchange *ex)
             .request_flags = flags_of(ex),
             .shown = shown,
             .n_shown = n_shown,
+            .request_id = http_request_id(ex->http),
+            .answers = answers_of(q),
             .on_event = exchange_on_event,
             .asks_tool = exchange_asks_tool,
             .arg = &ex->choices[i],

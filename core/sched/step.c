@@ -231,6 +231,19 @@ static enum sched_stop choose(struct sched *s, struct job *j, const struct engin
     return stop;
 }
 
+static uint32_t prompt_read(const struct sched *s, const struct job *j)
+{
+    uint32_t n = slots_at(s->h.table, j->at)->n;
+    return n < j->n_prompt ? n : j->n_prompt;
+}
+
+static void took(struct sched *s, const struct job *j, const int32_t *tokens, uint32_t n)
+{
+    uint32_t before = prompt_read(s, j);
+    histories_took(&s->h, j->at, tokens, n);
+    s->tally.read_tokens += prompt_read(s, j) - before;
+}
+
 static void take_row(struct sched *s, uint32_t i)
 {
     struct job *j = s->row_jobs[i];
@@ -239,14 +252,14 @@ static void take_row(struct sched *s, uint32_t i)
     uint32_t before = j->generated, right = 0, n_draft = s->solo.n_draft;
     uint64_t before_ns = j->first_ns ? j->last_ns : 0;
     if (!n_draft)
-        histories_took(&s->h, j->at, row->tokens, row->n);
+        took(s, j, row->tokens, row->n);
     if (!n_draft && row->n > 1)
         job_progress(j, slots_at(s->h.table, j->at)->n, s->now_ns);
     if (!row->n_logits)
         return;
     enum sched_stop stop = choose(s, j, row, &right, &error);
     if (n_draft) {
-        histories_took(&s->h, j->at, row->tokens, 1 + right);
+        took(s, j, row->tokens, 1 + right);
         drafts_result(s->solo.drafts, n_draft, right);
         j->drafted += n_draft;
         j->accepted += right;
@@ -308,7 +321,6 @@ bool step_run(struct sched *s)
         snprintf(text, sizeof text, "the engine failed: %s", *err ? err : "out of memory");
         fail_rows(s, n_rows, text);
     } else {
-        s->tally.read_tokens += chunk;
         measure(s, n_rows, chunk, took);
         log_window(s, n_rows, chunk, took);
         for (uint32_t i = 0; i < n_rows; i++)

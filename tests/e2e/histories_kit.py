@@ -264,7 +264,7 @@ class House:
 
     def events(self, *kinds):
         """The last placement events, of these kinds."""
-        events = get(self.server, "/events").json()["events"]
+        events = get(self.server, "/events?format=json").json()["events"]
         return [e for e in events if e["kind"] in kinds or not kinds]
 
     def slots(self):

@@ -57,7 +57,7 @@ def test_events_say_where_the_last_requests_ran(start_server):
     server = start_server({"engine.slots": 3, "engine.rows": 2})
     for text in ("Hi", "Something else"):
         assert chat(server, text, max_tokens=5)["timings"]["slot"] == -1, "alone: in the solo session"
-    events = get(server, "/events").json()["events"]
+    events = get(server, "/events?format=json").json()["events"]
     assert [e["kind"] for e in events] == ["place", "park", "place"]
     assert [e["id"] for e in events] == [1, 2, 3] and [e["slot"] for e in events] == ["main", 0, "main"]
     assert events[1]["source"] == "main" and events[1]["reason"] == "parked"
