@@ -52,9 +52,9 @@ struct api_message *parts_message(struct api_choice *c, const struct sched_event
     struct api_message *m =
         p.failed || p.text.failed ? NULL : calloc(1, sizeof *m + tokens + pieces + p.text.len);
     if (m) {
-        m->tokens = (struct sched_token *)(void *)(m + 1);
-        m->pieces = (struct api_piece *)(void *)((char *)(m + 1) + tokens);
-        m->text = (char *)(m + 1) + tokens + pieces;
+        m->pieces = (struct api_piece *)(void *)(m + 1); /* first: they have the largest alignment */
+        m->tokens = (struct sched_token *)(void *)((char *)(m + 1) + pieces);
+        m->text = (char *)(m + 1) + pieces + tokens;
         if (tokens)
             memcpy(m->tokens, ev->tokens, tokens);
         if (pieces)

@@ -10,7 +10,7 @@ import pytest
 # create may allocate, and destroy frees that; everything else is arithmetic.
 NEEDS = {"value": {"pow", "malloc", "free"}, "lru": set()}
 # What the toolchain puts into every shared object, sanitizers too.
-TOOLCHAIN = re.compile(r"__cxa_finalize|__gmon_start__|_ITM_\w+|__stack_chk_fail|__(a|ub|t)san_\w+")
+TOOLCHAIN = re.compile(r"__cxa_finalize|__gmon_start__|_ITM_\w+|__stack_chk_fail|__(a|ub|t)san_\w+|__odr_asan\.\w+")
 
 
 @pytest.fixture(scope="module")
