@@ -74,7 +74,7 @@ int policy_table_copy(const struct policy_snapshot *from, const struct policy_ta
 
 struct policy_listeners;
 
-#define POLICY_LISTENERS_MAX 16u
+#define POLICY_LISTENERS_MAX 32u /* two sets of shadows while one replaces the other, a trace, and more */
 
 struct policy_listener {
     /* [scheduler] Must neither wait nor allocate: takes a reference of d, or drops it and counts. */

@@ -268,6 +268,12 @@ Test(shadow, new_ones_begin_at_nothing_and_old_ones_are_gone)
     rig_close(&r);
 }
 
+static void hear_nothing(void *arg, struct policy_decision *d)
+{
+    (void)arg;
+    (void)d;
+}
+
 Test(shadow, too_many_change_nothing)
 {
     struct rig r = rig_open();
@@ -280,6 +286,10 @@ Test(shadow, too_many_change_nothing)
     cr_expect_eq(policy_shadows_replace(r.s, many, POLICY_SHADOWS_MAX + 1, err, sizeof err), -E2BIG);
     cr_expect_str_eq(err, "9 shadow policies where at most 8 are allowed");
     cr_expect_eq(policy_shadows_status(r.s, st), 1);
+    use(&r, many, POLICY_SHADOWS_MAX);
+    cr_expect_eq(policy_shadows_status(r.s, st), POLICY_SHADOWS_MAX);
+    /* As many again, beside a trace. */
+    cr_assert_eq(policy_listeners_add(r.l, (struct policy_listener){ hear_nothing, NULL }), 0);
     use(&r, many, POLICY_SHADOWS_MAX);
     cr_expect_eq(policy_shadows_status(r.s, st), POLICY_SHADOWS_MAX);
     rig_close(&r);
