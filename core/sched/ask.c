@@ -2,8 +2,8 @@
  * offered to those who listen (shadows, the trace, the history of placements). While nobody listens nothing
  * is copied and no clock is read; otherwise one bounded copy is made, and nobody is waited for.
  * Thread: the scheduler's. Must not know: who listens. Tests: tests/unit/test_sched_decisions.c */
-#include "sched/parts.h"
 #include "policy/case.h"
+#include "sched/parts.h"
 #include "util/buf.h"
 #include "util/clock.h"
 #include "util/log.h"
