@@ -86,6 +86,8 @@ static int check(const char *path, const struct policy_pairs *sets, const struct
     if (!probe)
         print_policy(p);
     policy_loaded_unref(p);
+    if (probe)
+        printf("\n%s\n", POLICY_PROBE_PASSED);
     return 0;
 }
 
@@ -121,9 +123,8 @@ int cmd_policy_check(int argc, char **argv)
           .help = "A setting of the policy, e.g. --set ttl_max_s=60; may be given several times.",
           .list = &sets },
         { .name = "--probe",
-          .help =
-              "Load it in this process, print nothing but the reason of a refusal, and exit with 3 when it "
-              "is the settings: how the server asks before it loads a file itself.",
+          .help = "Load it in this process, say nothing but how it went, and exit with 3 when it "
+                  "is the settings: how the server asks before it loads a file itself.",
           .flag = &probe },
     };
     const struct cmd_spec spec = {

@@ -250,7 +250,10 @@ static int judge(struct child *c, int status, char *err, size_t errlen)
     }
     switch (WEXITSTATUS(status)) {
     case 0:
-        return 0;
+        if (strcmp(line, POLICY_PROBE_PASSED) == 0)
+            return 0;
+        snprintf(err, errlen, "probe: it ended the process%s%s", *line ? ": " : "", line);
+        return -ENOEXEC;
     case POLICY_PROBE_SETTINGS:
         return -EDOM;
     case POLICY_PROBE_REFUSED:

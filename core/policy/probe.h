@@ -8,7 +8,10 @@
 
 #define POLICY_PROBE_FD 3
 #define POLICY_PROBE_PATH "/dev/fd/3"
-/* What `berth policy check --probe` exits with. */
+/* What `berth policy check --probe` says at last when all is well, and exits with 0: a policy that ends the
+ * process itself does not say so. */
+#define POLICY_PROBE_PASSED "passed"
+/* What it exits with otherwise. */
 #define POLICY_PROBE_REFUSED 1  /* the last line of its output is the reason */
 #define POLICY_PROBE_SETTINGS 3 /* settings are wrong: as policy_load's -EDOM */
 

@@ -102,8 +102,8 @@ __attribute__((noinline)) static int recurse(volatile char *above)
 
 static void misbehave(const struct policy_snapshot *s, struct policy_place *a)
 {
-    static int calls; /* what must not be: state from call to call */
-    volatile int *nowhere = NULL;
+    static int calls;               /* what must not be: state from call to call */
+    volatile uintptr_t nowhere = 8; /* the compiler must not know it */
     char top[2] = { 0 };
     uint32_t i;
 
@@ -132,7 +132,7 @@ static void misbehave(const struct policy_snapshot *s, struct policy_place *a)
         for (;;)
             nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
     case CRASHES:
-        *nowhere = 1;
+        *(volatile int *)nowhere = 1;
         break;
     case RECURSES:
         a->tokens_lost = (uint64_t)recurse(top);
@@ -187,14 +187,14 @@ static int superseded_slots(const void *self, const struct policy_snapshot *s, s
 
 static void *create(const struct policy_create_args *args)
 {
-    volatile int *nowhere = NULL;
+    volatile uintptr_t nowhere = 8; /* the compiler must not know it */
     struct state *state;
     if (ODD == CREATE_FAILS)
         snprintf(args->error, args->error_size, "the moon is not full\nand more");
     if (ODD == CREATE_FAILS || ODD == CREATE_NULL)
         return NULL;
     if (ODD == CREATE_CRASHES)
-        *nowhere = 1;
+        *(volatile int *)nowhere = 1;
     while (ODD == CREATE_HANGS)
         nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
     state = malloc(sizeof *state);

@@ -1,7 +1,9 @@
 /* Measures, and checks nothing: what the slot table, the snapshot, the built-in policy and drafts cost.
- * 64 slots hold 100,000 tokens each and share various lengths with a prompt of 100,000. */
+ * 64 slots hold 100,000 tokens each and share various lengths with a prompt of 100,000.
+ * Usage: bench_slots [POLICY.so]... */
 #include "engine/drafts.h"
 #include "policy/host.h"
+#include "policy/load.h"
 #include "slots/prompt.h"
 #include "slots/snapshot.h"
 #include "util/clock.h"
@@ -66,7 +68,7 @@ static void bench_prompt(struct slots *s, const int32_t *prompt)
     printf("the same prompt asked again:                             %8.2f us\n", again);
 }
 
-static void bench_decision(struct slots *s, const int32_t *prompt)
+static void bench_decision(struct slots *s, const int32_t *prompt, struct policy_loaded *policy)
 {
     struct policy_host *h = NULL;
     struct snapshot *b = NULL;
@@ -74,7 +76,9 @@ static void bench_decision(struct slots *s, const int32_t *prompt)
     struct prompt_rate rate;
     struct policy_request r = { .prompt_tokens = LONG };
     struct policy_host_place a;
-    struct policy_host_options o = { .now_ns = clock_now_ns };
+    struct policy_seat *seat = NULL;
+    must(policy_seat_new(policy, &seat), "seat");
+    struct policy_host_options o = { .seat = seat, .now_ns = clock_now_ns };
     must(policy_host_new(&o, SLOTS, &h), "host");
     policy_host_pin(h);
     struct snapshot_sizes sizes = policy_host_sizes(h);
@@ -100,12 +104,26 @@ static void bench_decision(struct slots *s, const int32_t *prompt)
         placed = us < placed ? us : placed;
     }
     printf("shared lengths and snapshot of 64 slots:                 %8.2f us\n", built);
-    printf("place, checked:                                          %8.2f us (%s in %u)\n", placed, a.reason,
-           a.slot);
+    printf("place by %-10s, checked and timed:                  %8.2f us (%s in %u), both %.2f us\n",
+           policy_loaded_name(policy), placed, a.reason, a.slot, built + placed);
     slots_prompt_free(p);
     snapshot_free(b);
     policy_host_unpin(h);
     policy_host_free(h);
+    policy_seat_free(seat);
+}
+
+static void bench_policy(struct slots *s, const int32_t *prompt, const char *path)
+{
+    char err[1024];
+    struct policy_loaded *p = NULL;
+    struct policy_load_options o = { .path = path };
+    if (policy_load(&o, &p, err, sizeof err) < 0) {
+        fprintf(stderr, "%s: %s\n", path, err);
+        exit(1);
+    }
+    bench_decision(s, prompt, p);
+    policy_loaded_unref(p);
 }
 
 static void bench_moves(struct slots *s, const int32_t *prompt)
@@ -157,7 +175,7 @@ static void bench_drafts(const int32_t *prompt)
     drafts_free(d);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     struct slots_options o = { .n_slots = SLOTS, .group_slots = SLOTS, .turn_token = 1, .key = { 1, 2 } };
     struct slots *s = NULL;
@@ -173,7 +191,9 @@ int main(void)
     for (uint32_t i = 0; i < SLOTS; i++)
         fill(s, i, prompt, i * (LONG / SLOTS), LONG);
     bench_prompt(s, prompt);
-    bench_decision(s, prompt);
+    bench_decision(s, prompt, policy_loaded_builtin());
+    for (int i = 1; i < argc; i++)
+        bench_policy(s, prompt, argv[i]);
     bench_moves(s, prompt);
     bench_drafts(prompt);
     slots_free(s);

@@ -181,7 +181,7 @@ int main(int argc, char **argv)
 {
     pthread_t threads[ASKERS + 1];
     struct policy_host *hosts[ASKERS];
-    unsigned swaps = argc > 2 ? (unsigned)atoi(argv[2]) : 300;
+    unsigned swaps = argc > 2 ? (unsigned)atoi(argv[2]) : 100;
     if (argc < 2 || policy_graveyard_new(wake, NULL, &graveyard) < 0 ||
         policy_seat_new(policy_loaded_builtin(), &seat) < 0)
         return 2;
