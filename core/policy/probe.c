@@ -57,17 +57,7 @@ static int make_arguments(const struct policy_load_options *o, struct strings *r
     return 0;
 }
 
-static bool is_given(const struct policy_load_options *o, const char *assignment)
-{
-    for (size_t i = 0; i < o->n_env; i++) {
-        size_t len = strlen(o->env[i].name);
-        if (strncmp(assignment, o->env[i].name, len) == 0 && assignment[len] == '=')
-            return true;
-    }
-    return false;
-}
-
-/* The environment that was given, over that of this process. */
+/* The environment that was given, before that of this process: the first of a name counts. */
 static int make_environment(const struct policy_load_options *o, struct strings *ret)
 {
     size_t n = 0;
@@ -76,15 +66,14 @@ static int make_environment(const struct policy_load_options *o, struct strings 
     ret->at = calloc(o->n_env + n + 1, sizeof *ret->at);
     if (!ret->at)
         return -ENOMEM;
-    for (size_t i = 0; i < o->n_env; i++) { /* the first of a name counts for getenv too */
+    for (size_t i = 0; i < o->n_env; i++) {
         ret->at[ret->n] = pair("", &o->env[i]);
         if (!ret->at[ret->n])
             return -ENOMEM;
         ret->owned_to = ++ret->n;
     }
     for (size_t i = 0; i < n; i++)
-        if (!is_given(o, environ[i]))
-            ret->at[ret->n++] = environ[i];
+        ret->at[ret->n++] = environ[i];
     return 0;
 }
 

@@ -55,10 +55,30 @@ static uint64_t next(uint64_t *x)
     return *x;
 }
 
-/* Numbers that break sums and bounds. */
-static uint64_t nasty(uint64_t *x, size_t len)
+/* The file's last segment that is loaded: where it ends, and at which address. */
+struct end {
+    size_t len;
+    uint64_t address;
+};
+
+static struct end last_segment(const struct file *f)
 {
-    switch (next(x) % 8) {
+    struct end end = { 0 };
+    Elf64_Ehdr h;
+    Elf64_Phdr p;
+    memcpy(&h, f->bytes, sizeof h);
+    for (unsigned i = 0; i < h.e_phnum; i++) {
+        memcpy(&p, f->bytes + h.e_phoff + i * sizeof p, sizeof p);
+        if (p.p_type == PT_LOAD && p.p_offset + p.p_filesz > end.len)
+            end = (struct end){ p.p_offset + p.p_filesz, p.p_vaddr + p.p_filesz };
+    }
+    return end;
+}
+
+/* Numbers that break sums and bounds. */
+static uint64_t nasty(uint64_t *x, struct end end)
+{
+    switch (next(x) % 9) {
     case 0:
         return 0;
     case 1:
@@ -66,13 +86,15 @@ static uint64_t nasty(uint64_t *x, size_t len)
     case 2:
         return (uint64_t)INT64_MAX + next(x) % 3;
     case 3:
-        return len - next(x) % 64;
+        return end.len - next(x) % 64;
     case 4:
-        return len + next(x) % 64;
+        return end.len + next(x) % 64;
     case 5:
         return UINT32_MAX - next(x) % 64;
     case 6:
-        return next(x) % len;
+        return next(x) % end.len;
+    case 7:
+        return end.address - next(x) % 300;
     default:
         return next(x);
     }
@@ -134,21 +156,24 @@ static size_t pick_field(const struct file *f, uint64_t *x, size_t *ret_size)
     if (next(x) % 3 == 0)
         return h.e_phoff + (size_t)i * sizeof p + (next(x) % sizeof p & ~(size_t)3);
     if (p.p_type == PT_DYNAMIC)
-        return p.p_offset + (next(x) % p.p_filesz & ~(uint64_t)7);
+        return p.p_offset + next(x) % 32 * sizeof(Elf64_Dyn) + (next(x) % 8 ? sizeof(Elf64_Xword) : 0);
     return next(x) % 2 ? (size_t)(0x200 + (next(x) % 0x600 & ~(uint64_t)3)) : (size_t)(next(x) % f->len);
 }
 
 Test(image, nasty_numbers_get_an_answer)
 {
     struct file f = right();
+    struct end end = last_segment(&f);
     unsigned char *copy = malloc(f.len);
     uint64_t x = 1234567;
     size_t accepted = 0;
+    cr_assert_lt(end.len, f.len);
+    f.len = end.len; /* nothing follows: whatever is read beyond is beyond the block */
     for (int i = 0; i < 40000; i++) {
         memcpy(copy, f.bytes, f.len);
         for (uint64_t n = 1 + next(&x) % 3; n > 0; n--) {
             size_t size, at = pick_field(&f, &x, &size);
-            uint64_t value = nasty(&x, f.len);
+            uint64_t value = nasty(&x, end);
             if (at + size <= f.len)
                 memcpy(copy + at, &value, size);
         }
@@ -156,5 +181,56 @@ Test(image, nasty_numbers_get_an_answer)
     }
     cr_expect(accepted > 1000 && accepted < 39000, "%zu", accepted);
     free(copy);
+    free(f.bytes);
+}
+
+/* Where the value of a dynamic entry lies in the file. */
+static size_t dynamic_value(const struct file *f, Elf64_Sxword tag)
+{
+    Elf64_Ehdr h;
+    Elf64_Phdr p;
+    Elf64_Dyn d;
+    memcpy(&h, f->bytes, sizeof h);
+    for (unsigned i = 0; i < h.e_phnum; i++) {
+        memcpy(&p, f->bytes + h.e_phoff + i * sizeof p, sizeof p);
+        for (size_t at = 0; p.p_type == PT_DYNAMIC && at < p.p_filesz; at += sizeof d) {
+            memcpy(&d, f->bytes + p.p_offset + at, sizeof d);
+            if (d.d_tag == tag)
+                return p.p_offset + at + offsetof(Elf64_Dyn, d_un);
+        }
+    }
+    cr_assert_fail("no dynamic entry %lld", (long long)tag);
+    return 0;
+}
+
+Test(image, tables_that_begin_near_the_end_get_an_answer)
+{
+    static const Elf64_Sxword tags[] = { DT_SYMTAB, DT_STRTAB, DT_GNU_HASH };
+    struct file f = right();
+    struct end end = last_segment(&f);
+    for (size_t i = 0; i < sizeof tags / sizeof *tags; i++) {
+        size_t at = dynamic_value(&f, tags[i]);
+        uint64_t was, address = end.address - 400;
+        memcpy(&was, f.bytes + at, sizeof was);
+        for (; address < end.address + 8; address++) {
+            memcpy(f.bytes + at, &address, sizeof address);
+            (void)look(f.bytes, end.len);
+        }
+        memcpy(f.bytes + at, &was, sizeof was);
+    }
+    cr_expect(look(f.bytes, end.len));
+    free(f.bytes);
+}
+
+Test(image, a_segment_smaller_than_its_bytes_is_refused)
+{
+    struct file f = right();
+    Elf64_Ehdr h;
+    struct policy_image_symbol symbol;
+    char err[256];
+    memcpy(&h, f.bytes, sizeof h);
+    memset(f.bytes + h.e_phoff + offsetof(Elf64_Phdr, p_memsz), 0, sizeof(Elf64_Xword));
+    cr_expect_lt(policy_image_find(f.bytes, f.len, ENTRY, &symbol, err, sizeof err), 0);
+    cr_expect_str_eq(err, "segment 0 has an impossible address, size or alignment");
     free(f.bytes);
 }
