@@ -16,7 +16,8 @@ class Conf:
         self.write()
 
     def write(self):
-        self.path.write_text(json.dumps(self.tree, indent=1))
+        """In one piece: a reload may be under way."""
+        put_file(self.path, json.dumps(self.tree, indent=1).encode())
 
     def set(self, **keys):
         """set(log__level="debug"): a section and a key, with two underscores between them."""

@@ -295,6 +295,30 @@ def settles(look, wanted, seconds=10):
     assert look() == wanted
 
 
+def test_every_request_for_a_reload_gets_the_outcome_of_one_that_began_after_it(on_value):
+    """Others ask all the time, so that most come while a reload is under way."""
+    server, stop, replies = on_value.server, threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            server.signal(signal.SIGHUP)
+            replies.append(on_value.post_reload().json()["generation"])
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for ttl in range(1, 31):
+            on_value.set(policy__settings={"ttl_max_s": ttl})
+            on_value.reload()
+            assert on_value.policy()["settings"]["ttl_max_s"]["value"] == str(ttl)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert on_value.reload()["generation"] == len(outcomes(server)) + 1 > max(replies)
+
+
 def swap_many_times(conf, tmp_path, n, value, lru):
     """n swaps between value, lru and one that is broken, with six streams running; what must stay is checked."""
     server, path = conf.server, tmp_path / "p.so"
