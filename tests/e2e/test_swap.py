@@ -9,6 +9,7 @@ import time
 import pytest
 
 from apikit import chat, eventually, get, idle, metrics, post, text_of, user
+from histories_kit import SLOW
 from reload_kit import Conf, Crowd, descriptors, large_memory, mappings, outcomes, put_file
 
 
@@ -131,7 +132,7 @@ def test_a_copy_in_progress_is_refused_until_it_is_whole(on_value, tmp_path, val
     assert re.search("state=done policy=lru/[24] ", on_value.hangup())
 
 
-def test_reloads_beside_a_copy_find_the_old_policy_or_a_whole_one(on_value, tmp_path, lru):
+def test_reloads_beside_a_copy_find_a_whole_policy_or_keep_the_old_one(on_value, tmp_path, value, lru):
     path, done = tmp_path / "p.so", threading.Event()
 
     def copy():
@@ -149,8 +150,9 @@ def test_reloads_beside_a_copy_find_the_old_policy_or_a_whole_one(on_value, tmp_
     copier.join()
     on_value.reload()
     assert in_use(on_value)[::2] == ("lru", sha256(lru))
+    whole = f"{sha256(value)[:16]}|{sha256(lru)[:16]}"
     for line in outcomes(on_value.server):
-        assert re.search(r"state=(failed .*kept=(value|lru)/\d+$|done policy=lru/)", line), line
+        assert re.search(rf"state=(failed .*kept=(value|lru)/\d+$|done .* digest=({whole}) )", line), line
 
 
 def test_a_pipe_or_a_folder_in_place_of_the_file_holds_nobody_up(on_value, tmp_path):
@@ -308,7 +310,7 @@ def test_every_request_for_a_reload_gets_the_outcome_of_one_that_began_after_it(
     for thread in threads:
         thread.start()
     try:
-        for ttl in range(1, 31):
+        for ttl in range(1, 11):
             on_value.set(policy__settings={"ttl_max_s": ttl})
             on_value.reload()
             assert on_value.policy()["settings"]["ttl_max_s"]["value"] == str(ttl)
@@ -336,7 +338,8 @@ def swap_many_times(conf, tmp_path, n, value, lru):
     eventually(lambda: idle(server))
     settles(lambda: sum("berth-policy" in name for name in descriptors(server.pid)), 1)
     fds, maps = descriptors(server.pid), mappings(server.pid)
-    memory = large_memory(server.pid)
+    # A sanitizer has memory of its own, which comes and goes.
+    memory = large_memory(server.pid) if SLOW == 1 else set()
     kinds = [("value", value), ("broken", value[:len(value) // 3]), ("lru", lru)]
     generation = conf.policy()["generation"]
     with crowd:
@@ -353,7 +356,7 @@ def swap_many_times(conf, tmp_path, n, value, lru):
     conf.reload()
     eventually(lambda: idle(server))
     server.check_alive()
-    assert memory <= large_memory(server.pid), "the model or what it remembers was moved"
+    assert not memory - large_memory(server.pid), "the model or what it remembers was moved"
     settles(lambda: descriptors(server.pid), fds)
     settles(lambda: mappings(server.pid), maps)
     second = chat(server, messages=talk, **fields)
