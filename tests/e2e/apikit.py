@@ -1,6 +1,8 @@
 """What the API tests share: posting JSON, reading a stream of server-sent events, waiting for a state of the server."""
 import json
+import threading
 import time
+from contextlib import contextmanager
 
 import requests
 
@@ -96,3 +98,24 @@ def idle(server):
 def balanced(m):
     t, live = m["totals"], m["live"]
     return t["started"] == t["completed"] + t["cancelled"] + t["failed"] + live["running"] + live["waiting"]
+
+
+@contextmanager
+def endless_stream(server, n=1):
+    """A stream of as many answers as fit into the context, which is read as long as the block runs."""
+    with post(server, "/v1/completions", {"prompt": ["x"] * n, "stream": True, "ignore_eos": True}, stream=True) as reply:
+        lines, done = events(reply), threading.Event()
+        assert next(lines)[0] == "data"
+
+        def read():
+            while not done.is_set():
+                next(lines)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            yield
+        finally:
+            done.set()
+            reader.join()
+    eventually(lambda: metrics(server)["live"]["running"] == 0)

@@ -6,12 +6,11 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 import requests
 
-from apikit import chat, error_of, eventually, events, get, metrics, post, stream, streamed_text, text_of, user
+from apikit import chat, endless_stream, eventually, events, get, metrics, post, stream, streamed_text, text_of, user
 from reload_kit import Conf, outcomes
 
 
@@ -218,25 +217,6 @@ def test_the_time_to_drain_changes(conf):
         data = [value for kind, value in lines if kind == "data"]
     assert "shutting down" in json.loads(data[-2])["error"]["message"]
     assert server.wait() == 0
-
-
-@contextmanager
-def endless_stream(server, n=1):
-    """A stream of as many answers as fit into the context, which is read as long as the block runs."""
-    with post(server, "/v1/completions", {"prompt": ["x"] * n, "stream": True, "ignore_eos": True}, stream=True) as reply:
-        lines, done = events(reply), threading.Event()
-        assert next(lines)[0] == "data"
-
-        def read():
-            while not done.is_set():
-                next(lines)
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        yield
-        done.set()
-        reader.join()
-    eventually(lambda: metrics(server)["live"]["running"] == 0)
 
 
 def test_the_interval_of_keep_alives_changes_for_streams_that_run(conf, time_scale):

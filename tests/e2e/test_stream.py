@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from apikit import chat, eventually, events, metrics, post, stream, streamed_text, text_of, user
+from apikit import chat, endless_stream, events, metrics, post, stream, streamed_text, text_of, user
 
 
 @pytest.mark.tsan
@@ -77,17 +77,11 @@ def test_logprobs_of_a_stream_are_those_of_the_whole_answer(server):
 @pytest.mark.tsan
 def test_whoever_waits_gets_comments(start_server):
     server = start_server({"engine.rows": 1, "engine.slots": 1, "server.keepalive_s": 1})
-    # More text than fits between server and client: unread, it holds the only slot for as long as the test likes.
-    long = {"messages": user("x"), "stream": True, "ignore_eos": True, "logprobs": True, "top_logprobs": 32}
-    with post(server, "/v1/chat/completions", long, stream=True) as running:
-        first = events(running)  # kept: a dropped iterator closes the connection
-        assert next(first)[0] == "data"
-        with post(server, "/v1/chat/completions", long, stream=True) as waiting:
+    with endless_stream(server, n=8):  # one after the other: there is one slot
+        with post(server, "/v1/chat/completions", {"messages": user("x"), "stream": True}, stream=True) as waiting:
             second = events(waiting)
             assert next(second) == ("comment", "waiting for a place")
-            live = metrics(server)["live"]
-            assert live["running"] == 1 and live["waiting"] == 1
-    eventually(lambda: metrics(server)["live"]["running"] == 0)
+            assert metrics(server)["live"]["running"] == 1
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
