@@ -9,6 +9,7 @@
 #include "cmd_serve_load.h"
 #include "cmd_serve_notify.h"
 #include "cmd_serve_reload.h"
+#include "sched/placement.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
@@ -117,6 +118,7 @@ static void put_settings(void *arg, const struct config *c, struct http_rules **
 static void on_reloaded(void *arg, uint64_t ticket, const struct reload_outcome *o)
 {
     struct server *s = arg;
+    sched_placements_reloaded(s->sched, o->ok, o->policy, o->generation);
     admin_answer(s->admin, ticket, o);
 }
 

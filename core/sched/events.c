@@ -1,5 +1,6 @@
 /* Events: the ring of the last placement events, and their lines in the log.
- * Thread: written by the scheduler's, read by any; ring.lock is a leaf. Tests: tests/unit/test_sched.c */
+ * Thread: written by the scheduler's, but for reloads, read by any; ring.lock is a leaf. Tests:
+ * tests/unit/test_sched.c */
 #include "sched/parts.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -30,11 +31,11 @@ int32_t events_slot(const struct sched *s, uint32_t history)
 
 const char *sched_placement_name(enum sched_placement_kind kind)
 {
-    static const char *const names[SCHED_PLACEMENT_KINDS] = {
+    static const char *const names[SCHED_EVENT_KINDS] = {
         [SCHED_PLACE] = "place",     [SCHED_CONTINUE] = "continue",   [SCHED_RESTORE] = "restore",
         [SCHED_PARK] = "park",       [SCHED_PARK_SKIP] = "park_skip", [SCHED_OVERWRITE] = "overwrite",
         [SCHED_EVICT] = "evict",     [SCHED_PROMOTE] = "promote",     [SCHED_BACK_TO_SOLO] = "back_to_solo",
-        [SCHED_REQUEUE] = "requeue",
+        [SCHED_REQUEUE] = "requeue", [SCHED_RELOAD] = "reload",       [SCHED_RELOAD_FAILED] = "reload_failed",
     };
     return names[kind];
 }
@@ -57,6 +58,26 @@ static void tell_watcher(struct placement_ring *ring)
     pthread_mutex_unlock(&ring->watch_lock);
 }
 
+static void keep(struct placement_ring *ring, struct sched_placement *e)
+{
+    pthread_mutex_lock(&ring->lock);
+    e->id = ring->next_id++;
+    ring->at[e->id % SCHED_PLACEMENTS] = *e;
+    pthread_mutex_unlock(&ring->lock);
+    tell_watcher(ring);
+}
+
+void sched_placements_reloaded(struct sched *s, bool ok, const char *policy, uint64_t generation)
+{
+    struct sched_placement e = { .kind = ok ? SCHED_RELOAD : SCHED_RELOAD_FAILED,
+                                 .time_ns = clock_wall_ns(),
+                                 .slot = SCHED_NONE,
+                                 .source = SCHED_NONE,
+                                 .generation = generation };
+    snprintf(e.reason, sizeof e.reason, "%s", policy);
+    keep(&s->ring, &e);
+}
+
 void sched_placements_watch(struct sched *s, void (*fn)(void *arg), void *arg)
 {
     struct placement_ring *ring = &s->ring;
@@ -75,13 +96,9 @@ void events_add(struct sched *s, struct sched_placement e, const struct job *j, 
     e.generation = policy_host_generation(s->host);
     snprintf(e.request_id, sizeof e.request_id, "%s", j ? j->request_id : "");
     snprintf(e.reason, sizeof e.reason, "%s", reason ? reason : "");
-    pthread_mutex_lock(&ring->lock);
-    e.id = ring->next_id++;
-    ring->at[e.id % SCHED_PLACEMENTS] = e;
-    pthread_mutex_unlock(&ring->lock);
+    keep(ring, &e);
     s->tally.placements[e.kind]++;
     s->tally.placement_tokens[e.kind] += e.tokens;
-    tell_watcher(ring);
     if (log_level_get() <= LOG_DEBUG) {
         char slot[16], source[16];
         log_write(LOG_DEBUG, "placement",

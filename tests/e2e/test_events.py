@@ -185,3 +185,31 @@ def test_head_and_listeners_that_leave(server, listen):
     eventually(lambda: metrics(server)["live"]["event_listeners"] == 0)
     chat(server, "Nobody hears", max_tokens=1)
     eventually(lambda: idle(server))
+
+
+def test_a_reload_is_an_event(start_server, listen):
+    server = start_server()
+    listener = listen(server)
+    reply = post(server, "/admin/reload", {})
+    assert reply.status_code == 200, reply.text
+    _, event = listener.next()
+    assert (event["kind"], event["slot"], event["job"], event["request"]) == ("reload", None, 0, None)
+    assert event["reason"] == "builtin" and event["generation"] == reply.json()["generation"] == 2
+    m = metrics(server)
+    assert m["policy"]["generation"] == 2 and m["policy"]["reloads"] == 1 and m["policy"]["reload_failures"] == 0
+    assert "berth_policy_reloads_total 1\n" in get(server, "/metrics?format=prometheus").text
+    chat(server, "And on", max_tokens=1)
+    assert listener.next()[1]["generation"] == 2
+
+
+def test_a_failed_reload_is_one_too(start_server, listen, tmp_path):
+    config = tmp_path / "berth.json"
+    config.write_text("{}")
+    server = start_server(args=["--config", config])
+    config.write_text('{"policy": {"path": "nowhere.so"}}')
+    listener = listen(server)
+    assert post(server, "/admin/reload", {}).status_code == 422
+    _, event = listener.next()
+    assert (event["kind"], event["reason"], event["generation"]) == ("reload_failed", "builtin", 1)
+    policy = metrics(server)["policy"]
+    assert policy["reload_failures"] == 1 and "nowhere.so" in policy["last_reload_error"]

@@ -216,3 +216,19 @@ def test_who_may_watch(start_server, tmp_path):
             assert get(server, path, headers=headers).status_code == status, (path, key)
         if path != "/events":
             assert get(server, path, headers={"Authorization": "Bearer root"}).status_code in (200, 404)
+
+
+def test_shadows_are_counted_under_both_names(start_server, berth_bin):
+    lru = berth_bin.parent / "plugins" / "lru.so"
+    assert lru.is_file()
+    server = start_server({"policy.shadow": f'[{{"path": "{lru}"}}]'})
+    for k in range(3):
+        chat(server, f"Something else, {k}", max_tokens=2)
+    shadow = eventually(lambda: (s := metrics(server)["policy"]["shadows"][0])["asked"]["park_destination"] == 2 and s)
+    families, _ = scrape(server)
+    for name in ("asked", "agreed", "disagreed", "breaches"):
+        told = {s.labels["call"]: s.value for s in families[f"berth_shadow_{name}"].samples}
+        assert set(told) == set(shadow[name])
+        assert told["park_destination"] == shadow[name]["park_destination"], name
+    (dropped,) = families["berth_shadow_dropped"].samples
+    assert dropped.labels == {"shadow": "0", "policy": "lru"} and dropped.value == 0
