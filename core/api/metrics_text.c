@@ -106,13 +106,13 @@ static void put_value(const struct writer *w, const struct metric *m, uint32_t i
 {
     const char *label = m->by ? m->by->label : NULL, *value = m->by ? m->by->name(i) : NULL;
     const void *at = metrics_at(m, w->v, i);
-    const struct policy_call_counts *call = &w->v->st->policy.call[i];
     if (m->kind == METRIC_TIMES) {
         const struct sched_times *t = at;
         put_histogram(w, label, value, t->bins, SCHED_TIME_EDGES + 1, t->total_ns, metrics_time_edge);
         return;
     }
     if (m->kind == METRIC_CALLS) {
+        const struct policy_call_counts *call = &w->v->st->policy.call[i];
         put_histogram(w, label, value, call->times, POLICY_TIME_BINS, call->time_ns, metrics_call_edge);
         return;
     }
