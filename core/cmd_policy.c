@@ -1,5 +1,5 @@
 /* Policy: picks the word of `berth policy`, and loads policies for those that ask them. One thread. Must not
- * know: what a policy decides. Tests: tests/e2e/test_policy_eval.py, test_policy_check.py */
+ * know: what a policy decides. Tests: tests/e2e/test_policy_eval.py, test_policy_faults.py */
 #include "cmd_policy.h"
 #include "cmd.h"
 #include "cmd_args.h"

@@ -1,6 +1,6 @@
 /* Policy check: `berth policy check FILE` loads a policy the way the server would, in a process of its own
  * first, and prints what it found. With --probe it is that process (policy/probe.h). One thread.
- * Must not know: how a policy is loaded. Tests: tests/e2e/test_policy_check.py, tests/abi/test_load.c */
+ * Must not know: how a policy is loaded. Tests: tests/e2e/test_policy_faults.py, tests/abi/test_load.c */
 #include "cmd.h"
 #include "cmd_args.h"
 #include "cmd_policy.h"

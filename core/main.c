@@ -7,6 +7,7 @@
 #include "util/jsonx.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,8 @@ int main(int argc, char **argv)
 {
     fill_standard_streams();
     crash_install();
+    /* Whoever started this may have left it ignored, and then no child could be waited for. */
+    signal(SIGCHLD, SIG_DFL);
 
     int code = run(argc, argv);
 

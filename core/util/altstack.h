@@ -1,5 +1,5 @@
 /* Altstack: a stack of its own for a thread's signal handlers, so that a handler still runs when the thread's
- * stack is what ran out. Thread: the calling one's. Tests: tests/e2e/test_policy_crash.py */
+ * stack is what ran out. Thread: the calling one's. Tests: tests/e2e/test_policy_faults.py */
 #pragma once
 #include <signal.h>
 

@@ -185,6 +185,11 @@ def test_check_says_why_a_file_would_not_be_loaded(berth, odd, name, args, why):
     assert result.stderr.count("\n") == 1
 
 
+def test_a_child_is_waited_for_even_where_children_were_ignored(berth, odd):
+    result = berth("policy", "check", odd("right"), preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    assert result.returncode == 0, result.stderr
+
+
 def test_check_wants_a_file_and_pairs(berth, odd):
     assert berth("policy", "check").returncode == 2
     result = berth("policy", "check", odd("right"), "--set", "when")
