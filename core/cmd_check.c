@@ -18,7 +18,7 @@ static int check_policies(const struct config *config, char *err, size_t errlen)
     if (r < 0)
         return r;
     if (*p.fallback)
-        cmd_error("note: the built-in policy would be used: %s", p.fallback);
+        cmd_error("note: left out, as policy.fallback allows: %s", p.fallback);
     if (*p.unused)
         cmd_error("note: no policy knows these environment names: %s", p.unused);
     serve_policies_clear(&p);

@@ -18,7 +18,7 @@ struct serve_policies {
     size_t n_shadows;
     bool trace;
     const char *trace_path; /* with trace; NULL: standard error. The configuration's */
-    char fallback[1024];    /* why the built-in policy is there instead, or a shadow missing; "": all are */
+    char fallback[1024];    /* why the built-in policy is there instead, or a shadow is not; "": all are */
     char unused[512];       /* environment names that are set for no policy of these; "": none */
 };
 

@@ -261,8 +261,8 @@ static void log_notes(const struct serve_policies *p)
 {
     char quoted[2100];
     if (*p->fallback)
-        log_write(LOG_WARN, "policy", "state=fallback reason=%s using=builtin",
-                  log_quote(quoted, sizeof quoted, p->fallback));
+        log_write(LOG_WARN, "policy", "state=fallback reason=%s using=%s",
+                  log_quote(quoted, sizeof quoted, p->fallback), policy_loaded_name(p->policy));
     if (*p->unused)
         log_write(LOG_WARN, "policy", "state=unused names=%s reason=\"set, but no setting of this policy\"",
                   log_quote(quoted, sizeof quoted, p->unused));

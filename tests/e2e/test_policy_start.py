@@ -139,6 +139,16 @@ def test_with_the_fallback_it_starts_on_the_builtin_policy_and_tries_again_at_a_
     assert [shadow["name"] for shadow in conf.policy()["shadows"]] == ["value"]
 
 
+def test_check_tells_what_serve_would_warn_of(berth, policies, synthetic_model, tmp_path):
+    args = ("check", "--set", f"model.path={synthetic_model}", "--set", "policy.fallback=builtin")
+    missing = berth(*args, "--set", f"policy.path={tmp_path}/none.so")
+    assert missing.returncode == 0
+    assert re.search(r"note: left out, as policy\.fallback allows: policy\.path: .*none\.so: No such file", missing.stderr)
+    unused = berth(*args, "--set", f"policy.path={policies}/lru.so", env={**os.environ, "STRATA_SLOT_TTL_MAX_S": "x"})
+    assert unused.returncode == 0
+    assert unused.stderr == "berth: note: no policy knows these environment names: STRATA_SLOT_TTL_MAX_S\n"
+
+
 def test_the_switch_of_the_trace_writes_to_standard_error_or_to_the_file(conf, tmp_path):
     server = conf.start(env={"STRATA_CACHE_TRACE": "1"})
     chat(server, "one", max_tokens=1)
