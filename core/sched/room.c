@@ -1,10 +1,10 @@
 /* Room: memory. Who is let in, and which idle histories lose how much of their ends.
  *
  * The pool is shared by all histories and always full in the long run. A waiting job is let in when what it
- * has to read and the beginning of its answer fit in free blocks and those of idle histories that no other
- * waiting job continues; one that is alone always fits. A window that finds no block free takes them from the
- * ends of idle histories (slots/giveup.h says in which order); when busy ones alone are left, the youngest
- * job is requeued. What a requeued job had read counts as nobody's: it gave it up.
+ * has to read and the beginning of its answer fit in free blocks and those of paused jobs and of idle
+ * histories that no other waiting job continues; one that is alone always fits. A window that finds no block
+ * free takes them from the ends of idle histories (slots/giveup.h says in which order); when busy ones alone
+ * are left, the youngest job is requeued. What a requeued job had read counts as nobody's: it gave it up.
  * Thread: the scheduler's. Must not know: what a history is worth, only whom to ask.
  * Tests: tests/unit/test_sched.c */
 #include "sched/parts.h"
@@ -58,6 +58,14 @@ static void list_histories(struct sched *s, struct job *j, bool with_worth)
     }
 }
 
+/* What paused jobs hold is there for others: they would be requeued. */
+static void list_paused_as_idle(struct sched *s)
+{
+    for (uint32_t i = 0; i < s->n_running; i++)
+        if (atomic_load(&s->running[i]->paused))
+            s->giveup_list[s->running[i]->at].busy = false;
+}
+
 /* Blocks that the prompts being read will still take: free ones among them are spoken for. */
 static uint32_t promised(const struct sched *s)
 {
@@ -65,7 +73,7 @@ static uint32_t promised(const struct sched *s)
     for (uint32_t i = 0; i < s->n_running; i++) {
         const struct job *j = s->running[i];
         uint32_t unread = queue_unread(s, j);
-        if (unread > 1)
+        if (unread > 1 && !atomic_load(&j->paused))
             n += session_blocks_needed(s->h.sessions[j->at], unread);
     }
     return n;
@@ -82,6 +90,7 @@ bool room_admits(struct sched *s, const struct candidate *c)
     if (needed <= free)
         return true;
     list_histories(s, c->job, false);
+    list_paused_as_idle(s);
     /* Its own prefix it will hold itself. */
     struct giveup_history *own = &s->giveup_list[s->h.n + 1];
     *own = (struct giveup_history){ .busy = true, .reliable = true };

@@ -37,6 +37,7 @@ static const struct ops *rig_real;
 static atomic_int rig_failures;            /* so many of the next windows fail */
 static atomic_uint_least64_t rig_ahead_ns; /* how far a test put the scheduler's clock forward */
 static atomic_uint_least64_t rig_spent_ns; /* what windows took by that clock */
+static atomic_uint_least64_t rig_token_ns = 20000;
 static atomic_uint rig_starts;
 static atomic_uint_least64_t rig_n_computed; /* tokens that went through the engine */
 
@@ -79,7 +80,7 @@ static void rig_attention(struct ops_dev *d, const struct ops_attention *a)
 {
     if (a->layer == 0) {
         atomic_fetch_add(&rig_n_computed, a->n_tokens);
-        atomic_fetch_add(&rig_spent_ns, 50000 + 20000 * (uint64_t)a->n_tokens);
+        atomic_fetch_add(&rig_spent_ns, 50000 + atomic_load(&rig_token_ns) * a->n_tokens);
     }
     rig_real->attention(d, a);
 }
@@ -328,6 +329,7 @@ static inline void rig_hold(struct rig *r, const struct sched_job *job)
     struct heard *h = job->arg;
     rig_until_text(r, job);
     sched_pause(r->s, h->job, true);
+    rig_pass(1);
     rig_open_gate();
 }
 

@@ -57,6 +57,17 @@ Test(giveup, goes_by_state_then_worth_then_order)
     }
 }
 
+Test(giveup, a_worth_that_is_no_number_is_the_lowest)
+{
+    uint32_t to[2];
+    struct giveup_history h[] = {
+        { BLOCKS(0), .tokens = 10, EXPIRED, .give_up = -1e9 },
+        { BLOCKS(1), .tokens = 10, EXPIRED, .give_up = (double)NAN },
+    };
+    cr_expect_eq(plan(h, 2, 1, false, to), 1);
+    cr_expect(to[0] == 10 && to[1] == 0);
+}
+
 Test(giveup, a_shared_block_is_worth_what_its_best_holder_is)
 {
     uint32_t to[3];

@@ -97,6 +97,34 @@ Test(sched_queue, one_that_has_waited_long_goes_before_all_others)
     }
 }
 
+Test(sched_queue, how_long_is_long_depends_on_how_long_reading_takes)
+{
+    for (int aged = 0; aged < 2; aged++) {
+        struct sched_options o = rig_options;
+        o.rows = 1;
+        atomic_store(&rig_token_ns, 1000000000u);
+        struct rig r = rig_open(&o, 4096);
+        struct cast c = { 0 };
+        cast_job(&c, 0, prompt_of(1, 40), 40,
+                 1); /* teaches the speed: 300 tokens take 300 s, so 1,260 are long */
+        run_job(&r, &c.job[0]);
+        cast_job(&c, 1, prompt_of(2, 10), 10, 10);
+        cast_job(&c, 2, prompt_of(3, 300), 300, 2);
+        cast_job(&c, 3, prompt_of(4, 20), 20, 2);
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[1]), 0);
+        enter(&r, &c, 2);
+        rig_await_window();
+        atomic_fetch_add(&rig_ahead_ns, (aged ? 1600 : 800) * 1000000000ull);
+        enter(&r, &c, 3);
+        rig_open_gate();
+        wait_all(&c, 1, 3);
+        cr_expect_eq(c.h[2].start_order < c.h[3].start_order, aged);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
 /* A history in slots 0, 1 and 2, of 60 tokens each, the one in slot 0 used longest ago. */
 static void fill_slots(struct rig *r, struct cast *c, uint32_t n)
 {
@@ -131,6 +159,32 @@ Test(sched_queue, a_slot_is_held_for_one_that_waits_to_continue_it)
     cr_expect_eq(c.h[5].slot, 1);
     cr_expect_eq(c.h[4].slot, 0);
     cr_expect_eq(c.h[4].at_start.cached, 60);
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, no_slot_is_held_for_one_that_shares_a_beginning_only)
+{
+    struct sched_options o = rig_options;
+    o.rows = 2;
+    o.slots = 4;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    fill_slots(&r, &c, 3);
+    cast_job(&c, 3, prompt_of(20, 10), 10, 100);
+    c.job[3].id_slot = 3;
+    cast_job(&c, 4, prompt_of(22, 160), 160, 2);
+    memcpy(c.p[4], c.p[0], 40 * sizeof *c.p[4]);
+    cast_job(&c, 5, prompt_of(21, 20), 20, 20); /* goes first, and takes the oldest */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[3]), 0);
+    rig_await_window();
+    cr_assert_eq(submit(&r, &c.job[4]), 0);
+    cr_assert_eq(submit(&r, &c.job[5]), 0);
+    rig_open_gate();
+    wait_all(&c, 3, 5);
+    cr_expect_lt(c.h[5].start_order, c.h[4].start_order);
+    cr_expect_eq(c.h[5].slot, 0);
     rig_close(&r);
     cast_clear(&c);
 }
@@ -265,6 +319,32 @@ Test(sched_queue, a_prompt_with_half_as_much_to_read_interrupts_twice_at_most)
                  c.h[3].beside_read);
     cr_expect_gt(c.h[4].beside_read, 480 - 48);
     cr_expect_eq(c.h[0].timings.prompt, 480, "what was read is kept");
+    rig_close(&r);
+    cast_clear(&c);
+}
+
+Test(sched_queue, a_prompt_is_read_although_more_streams_woke_up_than_there_are_rows)
+{
+    struct sched_options o = rig_options;
+    o.rows = 2;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    for (int i = 0; i < 2; i++) {
+        cast_job(&c, i, prompt_of(1 + (uint32_t)i, 20), 20, 400);
+        rig_hold(&r, &c.job[i]);
+    }
+    cast_job(&c, 2, prompt_of(3, 300), 300, 2); /* seven chunks */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[2]), 0);
+    rig_await_window();
+    for (int i = 0; i < 2; i++)
+        sched_pause(r.s, c.h[i].job, false);
+    rig_pass(12);
+    rig_await_window();
+    cr_expect_eq(c.h[2].done, 1, "after %u tokens", c.h[2].timings.prompt);
+    cr_expect(!c.h[0].done && !c.h[1].done);
+    rig_open_gate();
+    wait_all(&c, 0, 2);
     rig_close(&r);
     cast_clear(&c);
 }
@@ -480,6 +560,53 @@ Test(sched_queue, those_who_do_not_read_keep_nobody_out)
         rig_close(&r);
         cast_clear(&c);
     }
+}
+
+Test(sched_queue, memory_is_taken_from_a_paused_job_before_one_that_goes_on)
+{
+    for (int older = 0; older < 2; older++) {
+        struct rig r = rig_open(&rig_options, 640); /* 10 blocks */
+        struct cast c = { 0 };
+        char text[4096];
+        cast_job(&c, 0, prompt_of(1, 150), 150, 60); /* is paused: three blocks */
+        c.job[0].id_slot = 4;
+        cast_job(&c, 1, prompt_of(2, 60), 60, 440); /* eight in the end */
+        c.job[1].id_slot = 5;
+        if (older) {
+            rig_hold(&r, &c.job[0]);
+            cr_assert_eq(submit(&r, &c.job[1]), 0);
+        } else {
+            rig_until_text(&r, &c.job[1]);
+            rig_hold(&r, &c.job[0]);
+        }
+        heard_wait(&c.h[1], HEARD_DONE);
+        cr_expect_eq(c.h[0].done, 0);
+        placements(&r, 0, text, sizeof text);
+        cr_expect(strstr(text, "requeue 4<") && !strstr(text, "requeue 5<"), "%s", text);
+        sched_pause(r.s, c.h[0].job, false);
+        heard_wait(&c.h[0], HEARD_DONE);
+        cr_expect_eq(c.h[0].timings.generated, 60);
+        rig_close(&r);
+        cast_clear(&c);
+    }
+}
+
+Test(sched_queue, the_memory_of_a_prompt_that_is_being_read_is_spoken_for)
+{
+    struct rig r = rig_open(&rig_options, 640); /* 10 blocks */
+    struct cast c = { 0 };
+    char text[4096];
+    cast_job(&c, 0, prompt_of(1, 460), 460, 2); /* eight, of which the first is taken when the other comes */
+    cast_job(&c, 1, prompt_of(2, 150), 150, 2); /* three */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    enter(&r, &c, 1);
+    rig_open_gate();
+    wait_all(&c, 0, 1);
+    placements(&r, 0, text, sizeof text);
+    cr_expect(!strstr(text, "requeue") && !strstr(text, "promote"), "%s", text);
+    rig_close(&r);
+    cast_clear(&c);
 }
 
 Test(sched_queue, one_that_waits_long_is_not_passed_for_ever)

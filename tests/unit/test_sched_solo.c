@@ -298,6 +298,57 @@ Test(sched_solo, one_left_alone_goes_back_to_main_but_not_for_ever)
     free(q);
 }
 
+Test(sched_solo, the_way_back_to_main_is_worth_32_tokens)
+{
+    for (uint32_t to_go = 31; to_go <= 32; to_go++) {
+        struct rig r = rig_open(&rig_options, 4096);
+        struct heard a, b;
+        heard_init(&a);
+        heard_init(&b);
+        int32_t *p = prompt_of(44, 10), *q = prompt_of(45, 10);
+        struct sched_job job = job_of(q, 10, 2, &b);
+        rig_shut();
+        cr_assert_eq(submit(&r, &job), 0);
+        rig_await_window();
+        job = job_of(p, 10, to_go + 1, &a); /* one is chosen in the window after which b leaves */
+        cr_assert_eq(submit(&r, &job), 0);
+        rig_open_gate();
+        heard_wait(&a, HEARD_DONE);
+        heard_wait(&b, HEARD_DONE);
+        placements(&r, 0, text, sizeof text);
+        cr_expect_eq(strstr(text, "back_to_solo") != NULL, to_go == 32, "%u to go: %s", to_go, text);
+        rig_close(&r);
+        heard_clear(&a);
+        heard_clear(&b);
+        free(p);
+        free(q);
+    }
+}
+
+Test(sched_solo, a_promotion_leaves_the_slot_that_the_newcomer_asked_for)
+{
+    struct rig r = rig_open(&rig_options, 4096);
+    struct heard a, b;
+    heard_init(&a);
+    heard_init(&b);
+    int32_t *p = prompt_of(42, 30), *q = prompt_of(43, 30);
+    struct sched_job job = job_of(p, 30, 100, &a);
+    rig_until_text(&r, &job);
+    job = job_of(q, 30, 2, &b);
+    job.id_slot = 0; /* where the other one would go */
+    cr_assert_eq(submit(&r, &job), 0);
+    rig_open_gate();
+    heard_wait(&b, HEARD_DONE);
+    heard_wait(&a, HEARD_DONE);
+    cr_expect_eq(b.slot, 0);
+    cr_expect(strstr(placements(&r, 0, text, sizeof text), "promote 1<main"), "%s", text);
+    rig_close(&r);
+    heard_clear(&a);
+    heard_clear(&b);
+    free(p);
+    free(q);
+}
+
 Test(sched_solo, going_back_to_main_costs_no_conversation)
 {
     struct sched_options o = rig_options;
