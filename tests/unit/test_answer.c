@@ -196,8 +196,7 @@ Test(answer, a_call_that_was_announced_breaks)
 {
     check_case(hermes, "a\n<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1,, 2}}</tool_call>",
                "T(a)C(now)({\"a\": 1,)!(\n<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1,)T(, "
-               "2}}</tool_call>)" +
-                   0);
+               "2}}</tool_call>)");
 }
 
 Test(answer, mistral_calls)
