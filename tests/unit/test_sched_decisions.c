@@ -171,3 +171,59 @@ Test(sched_decisions, one_that_was_removed_hears_nothing)
     heard_clear(&a);
     heard_clear(&b);
 }
+
+/* How many waits after a stop by length came back within the bin that `age_ns` falls into. */
+static uint64_t came_back(const struct policy_decision *d, uint64_t age_ns)
+{
+    const struct policy_returns *w = policy_returns_after(d->snapshot, POLICY_STOP_LENGTH);
+    cr_assert_not_null(w);
+    for (uint32_t i = w->bins; i-- > 0;)
+        if (w->edges_ns[i] <= age_ns)
+            return w->returned[i];
+    return 0;
+}
+
+Test(sched_decisions, policies_are_told_how_soon_conversations_came_back)
+{
+    struct policy_listeners *l;
+    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct heard h[3];
+    struct sched_options o = rig_options;
+    size_t n;
+    cr_assert_eq(policy_listeners_new(&l), 0);
+    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
+    o.listeners = l;
+    struct rig r = rig_open(&o, 4096);
+    for (int i = 0; i < 3; i++)
+        heard_init(&h[i]);
+    int32_t *first = prompt_of(1, 100), *other = prompt_of(2, 50);
+    struct sched_job job = job_of(first, 100, 20, &h[0]);
+    run_job(&r, &job);
+    atomic_fetch_add(&rig_ahead_ns, 10000000000u); /* 10 s until the next turn */
+    int32_t *turn = next_turn(first, 100, &h[0], 3, 10, &n);
+    job = job_of(turn, n, 20, &h[1]);
+    run_job(&r, &job);
+    atomic_fetch_add(&rig_ahead_ns, 60000000000u);
+    job = job_of(other, 50, 20, &h[2]);
+    run_job(&r, &job); /* main is parked: the policy is asked */
+    rig_close(&r);
+
+    const struct policy_decision *d = first_of(&ear, POLICY_CALL_PARK);
+    cr_assert_not_null(d);
+    cr_expect_eq(came_back(d, 10000000000u), 1);
+    cr_expect_eq(came_back(d, 60000000000u), 0, "that one still waits");
+    const struct policy_returns *w = policy_returns_after(d->snapshot, POLICY_STOP_LENGTH);
+    cr_expect_eq(w->at_risk[0], 2);
+    uint64_t late = 0;
+    for (uint32_t i = 0; i < w->bins; i++)
+        if (w->edges_ns[i] > 15000000000u && w->edges_ns[i] < 60000000000u)
+            late = w->at_risk[i];
+    cr_expect_eq(late, 1, "only the second waited so long");
+    ear_clear(&ear);
+    policy_listeners_free(l);
+    free(first);
+    free(turn);
+    free(other);
+    for (int i = 0; i < 3; i++)
+        heard_clear(&h[i]);
+}
