@@ -236,7 +236,7 @@ def test_the_interval_of_keep_alives_changes_for_streams_that_run(conf, time_sca
 def test_the_longest_pause_changes(conf):
     conf.set(engine__max_pause_ms=10000)
     server = conf.start({"log.level": "debug"})
-    words = " ".join(f"word{i}" for i in range(400))
+    words = " ".join(f"word{i}" for i in range(200))
     window = re.compile(r"debug window rows=2 prompt_tokens=(\d+) ")
 
     def longest_chunk():
