@@ -36,7 +36,8 @@ static struct choice choose(const struct balance *b, const double *sum, uint32_t
                             const struct choice *after)
 {
     uint32_t behind = b->n_stages - stage - 1, last = b->n_layers - behind;
-    uint32_t first = behind ? from + 1 : last;
+    uint32_t least = stage == 0 ? b->at_first : 1;
+    uint32_t first = behind ? from + least : last;
     struct choice best = { .end = 0 };
 
     for (uint32_t end = first; end <= last; end++) {

@@ -9,6 +9,7 @@ struct balance {
     double embed, head;      /* on top of the first and of the last stage */
     const uint32_t *threads; /* [n_stages], >= 1: so much faster is a stage */
     uint32_t n_stages;       /* 1..n_layers */
+    uint32_t at_first;       /* 1..n_layers - n_stages + 1: the first stage has at least so many */
 };
 
 /* Contiguous ranges, at least one layer each, such that the slowest stage takes as little time as possible,

@@ -254,7 +254,7 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
     if (r == 0)
         r = open_stages(e, o, err, errlen);
     if (r == 0)
-        r = load_divide(e, &l, o->kv_f32, err, errlen);
+        r = load_divide(e, &l, err, errlen);
     for (uint32_t s = 0; r == 0 && s < e->n_stages; s++)
         r = stage_call(&e->stages[s], open_kv, (void *)(uintptr_t)o, err, errlen);
     if (r == 0)

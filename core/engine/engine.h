@@ -45,8 +45,8 @@ struct engine_options {
 };
 
 /* Loads and repacks all weights, releasing each tensor's pages of the file as it goes (the file is not needed
- * after). With several stages a layer, the embedding and the output head are timed first, and the layers are
- * divided so that the slowest stage is as fast as can be. progress(arg, done, total) is called between
+ * after). With several stages some layers, the embedding and the output head are timed first, and the layers
+ * are divided so that the slowest stage is as fast as can be. progress(arg, done, total) is called between
  * tensors, by whatever thread loads; may be NULL. Errors: -ENOTSUP, -EINVAL, -ENOMEM with what was wanted and
  * how much is available. */
 int engine_open(const struct gguf *f, const struct model *m, const struct engine_options *o,

@@ -1,10 +1,13 @@
 /* Load: see load.h. Weights go to the device tensor by tensor and the file's pages are let go behind them, so
  * that at no time more than one tensor lies in memory twice.
  *
- * With several stages, what has its place anyway is loaded first: the embedding and the first layer on the
- * first stage, the head on the last. They are timed there, with a window as most are: one token in each of a
- * few rows, at the start of a sequence. Another layer costs what the first does, times its share of bytes.
- * The least of a few runs counts: what else the machine does only ever makes a run longer. */
+ * With several stages, what has its place anyway is loaded first: the embedding and a few layers on the first
+ * stage, the head on the last. They are timed there in turns, with a window as most are: one token in each of
+ * a few rows, at the start of a sequence. A layer costs its share of the bytes. One layer alone would be
+ * too small to be compared with a head: it would lie in a cache, where its like never does in service, and
+ * get through between two interruptions on a busy machine. The least of a few runs counts, by the clock or
+ * by the processors' time: what else the machine does only ever makes the one longer, what else this process
+ * does the other. */
 #include "engine/load.h"
 #include "engine/balance.h"
 #include "engine/compute.h"
@@ -16,7 +19,7 @@
 #include <stdlib.h>
 
 #define PROBE_ROWS 8u
-#define PROBE_RUNS 6u /* the first warms up */
+#define PROBE_RUNS 8u /* the first warms up */
 
 static void loaded(struct load *l, const struct gguf_tensor *t)
 {
@@ -122,25 +125,16 @@ static int load_layers(struct stage *st, void *arg, char *err, size_t errlen)
 /* ---- what parts cost ---- */
 
 struct probe {
+    struct stage *stage;
     struct flight *f;
-    bool kv_f32;
-    void (*queue)(struct stage *st, struct flight *f);
-    uint64_t ns;
+    void (*queue)(struct stage *st, const struct flight *f);
+    uint64_t ns; /* of the fastest run, in the time of one thread */
 };
 
-static void queue_embed(struct stage *st, struct flight *f)
+static void queue_layers(struct stage *st, const struct flight *f)
 {
-    compute_embed(st, f);
-}
-
-static void queue_layer(struct stage *st, struct flight *f)
-{
-    compute_layer(st, f, st->first);
-}
-
-static void queue_head(struct stage *st, struct flight *f)
-{
-    compute_head(st, f);
+    for (uint32_t i = 0; i < st->n_layers; i++)
+        compute_layer(st, f, i);
 }
 
 /* One token in each of a few rows, position 0, in blocks of their own. */
@@ -163,38 +157,51 @@ static int plan_probe(struct flight *f, char *err, size_t errlen)
     return 0;
 }
 
+static int open_probe(struct stage *st, void *arg, char *err, size_t errlen)
+{
+    const struct probe *p = arg;
+    struct ops_kv_shape shape;
+    if (is_last(st))
+        return compute_reserve_logits(st, p->f, err, errlen);
+    shape = load_kv_shape(st->engine, st->n_layers, PROBE_ROWS, false);
+    return st->engine->ops->kv_new(st->dev, &shape, &st->kv, err, errlen);
+}
+
+static int close_probe(struct stage *st, void *arg, char *err, size_t errlen)
+{
+    (void)arg;
+    (void)err;
+    (void)errlen;
+    st->engine->ops->kv_free(st->kv);
+    st->kv = NULL;
+    return 0;
+}
+
 static int run_probe(struct stage *st, void *arg, char *err, size_t errlen)
 {
-    const struct engine *e = st->engine;
-    struct ops_kv_shape shape;
     struct probe *p = arg;
-    int r = is_last(st) ? compute_reserve_logits(st, p->f, err, errlen) : 0;
+    uint64_t begin = clock_now_ns(), cpu_begin = clock_process_ns(), took, cpu;
+    int r;
 
-    shape = load_kv_shape(e, 1, PROBE_ROWS, p->kv_f32);
-    if (r == 0)
-        r = e->ops->kv_new(st->dev, &shape, &st->kv, err, errlen);
-    p->ns = UINT64_MAX;
-    for (uint32_t i = 0; r == 0 && i < PROBE_RUNS; i++) {
-        uint64_t begin = clock_now_ns();
-        p->queue(st, p->f);
-        r = e->ops->sync(st->dev, err, errlen);
-        uint64_t took = clock_now_ns() - begin;
-        if (i && took < p->ns)
-            p->ns = took;
-    }
-    e->ops->kv_free(st->kv);
-    st->kv = NULL;
+    p->queue(st, p->f);
+    r = st->engine->ops->sync(st->dev, err, errlen);
+    took = (clock_now_ns() - begin) * st->threads;
+    cpu = clock_process_ns() - cpu_begin;
+    took = cpu < took ? cpu : took;
+    if (r == 0 && took < p->ns)
+        p->ns = took;
     return r;
 }
 
-/* In the time of one thread. */
-static int measure(struct stage *st, struct probe *p, void (*queue)(struct stage *, struct flight *),
-                   double *ret_cost, char *err, size_t errlen)
+static int run_probes(struct probe *probes, size_t n, char *err, size_t errlen)
 {
-    p->queue = queue;
-    int r = stage_call(st, run_probe, p, err, errlen);
-    if (r == 0)
-        *ret_cost = (double)p->ns * st->threads;
+    int r = 0;
+    for (uint32_t run = 0; r == 0 && run < PROBE_RUNS; run++)
+        for (size_t i = 0; r == 0 && i < n; i++) {
+            if (run <= 1)
+                probes[i].ns = UINT64_MAX;
+            r = stage_call(probes[i].stage, run_probe, &probes[i], err, errlen);
+        }
     return r;
 }
 
@@ -204,10 +211,11 @@ static uint64_t layer_bytes(const struct model_layer *m)
            m->ffn_up->size + m->ffn_down->size;
 }
 
-static int divide(struct engine *e, const struct load *l, struct balance *b, double layer, char *err,
+/* `layers`: what those of the first stage took. */
+static int divide(struct engine *e, const struct load *l, struct balance *b, double layers, char *err,
                   size_t errlen)
 {
-    double *costs = calloc(e->n_layers, sizeof *costs);
+    double *costs = calloc(e->n_layers, sizeof *costs), bytes = 0;
     uint32_t *threads = calloc(e->n_stages, sizeof *threads), *first = calloc(e->n_stages + 1, sizeof *first);
     int r = costs && threads && first ? 0 : -ENOMEM;
 
@@ -215,9 +223,11 @@ static int divide(struct engine *e, const struct load *l, struct balance *b, dou
     b->threads = threads;
     b->n_layers = e->n_layers;
     b->n_stages = e->n_stages;
+    b->at_first = e->stages[0].n_layers;
+    for (uint32_t i = 0; i < b->at_first; i++)
+        bytes += (double)layer_bytes(&l->model->layers[i]);
     for (uint32_t i = 0; r == 0 && i < e->n_layers; i++)
-        costs[i] =
-            layer * (double)layer_bytes(&l->model->layers[i]) / (double)layer_bytes(&l->model->layers[0]);
+        costs[i] = layers * (double)layer_bytes(&l->model->layers[i]) / bytes;
     for (uint32_t s = 0; r == 0 && s < e->n_stages; s++)
         threads[s] = e->stages[s].threads;
     if (r == 0)
@@ -234,32 +244,36 @@ static int divide(struct engine *e, const struct load *l, struct balance *b, dou
     return r;
 }
 
-static int measure_and_divide(struct engine *e, const struct load *l, bool kv_f32, char *err, size_t errlen)
+static int measure_and_divide(struct engine *e, const struct load *l, char *err, size_t errlen)
 {
-    struct stage *head = &e->stages[0], *tail = &e->stages[e->n_stages - 1];
+    struct stage *first = &e->stages[0], *last = &e->stages[e->n_stages - 1];
     struct balance b = { 0 };
-    struct probe p = { .kv_f32 = kv_f32 };
-    double layer = 0;
-    int r = flight_take(e, &p.f, err, errlen);
-
+    struct flight *f;
+    int r = flight_take(e, &f, err, errlen);
     if (r < 0)
         return r;
-    r = plan_probe(p.f, err, errlen);
+    struct probe probes[] = { { .stage = first, .f = f, .queue = compute_embed },
+                              { .stage = first, .f = f, .queue = queue_layers },
+                              { .stage = last, .f = f, .queue = compute_head } };
+    r = plan_probe(f, err, errlen);
     if (r == 0)
-        r = measure(head, &p, queue_embed, &b.embed, err, errlen);
+        r = stage_call(first, open_probe, &probes[0], err, errlen);
     if (r == 0)
-        r = measure(head, &p, queue_layer, &layer, err, errlen);
+        r = stage_call(last, open_probe, &probes[0], err, errlen);
     if (r == 0)
-        r = measure(tail, &p, queue_head, &b.head, err, errlen);
+        r = run_probes(probes, sizeof probes / sizeof *probes, err, errlen);
+    stage_call(first, close_probe, NULL, NULL, 0);
+    b.embed = (double)probes[0].ns;
+    b.head = (double)probes[2].ns;
     if (r == 0)
-        r = divide(e, l, &b, layer, err, errlen);
-    flight_put_back(p.f);
+        r = divide(e, l, &b, (double)probes[1].ns, err, errlen);
+    flight_put_back(f);
     return r;
 }
 
 /* ---- all of it ---- */
 
-int load_divide(struct engine *e, struct load *l, bool kv_f32, char *err, size_t errlen)
+int load_divide(struct engine *e, struct load *l, char *err, size_t errlen)
 {
     const struct model *m = l->model;
     struct stage *first = &e->stages[0], *last = &e->stages[e->n_stages - 1];
@@ -273,11 +287,12 @@ int load_divide(struct engine *e, struct load *l, bool kv_f32, char *err, size_t
     }
     if (m->output == m->token_embd)
         l->total += m->output->size;
-    first->n_layers = 1;
+    /* Half an even share: it will have these in any case. */
+    first->n_layers = e->n_layers / (2 * e->n_stages) ? e->n_layers / (2 * e->n_stages) : 1;
     r = stage_call(first, load_layers, l, err, errlen);
     if (r == 0)
         r = stage_call(last, load_head, l, err, errlen);
-    return r < 0 ? r : measure_and_divide(e, l, kv_f32, err, errlen);
+    return r < 0 ? r : measure_and_divide(e, l, err, errlen);
 }
 
 static int sync_stage(struct stage *st, void *arg, char *err, size_t errlen)

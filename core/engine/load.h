@@ -14,7 +14,7 @@ struct load {
 
 /* The stages' devices are open: gives every stage its layers, by measured cost where there are several. Some
  * weights are loaded for it. */
-int load_divide(struct engine *e, struct load *l, bool kv_f32, char *err, size_t errlen);
+int load_divide(struct engine *e, struct load *l, char *err, size_t errlen);
 /* Loads all other weights. */
 int load_rest(struct engine *e, struct load *l, char *err, size_t errlen);
 /* Gives the stage's weights back, on its thread. */

@@ -1,4 +1,4 @@
-/* Clock: the two system clocks as nanoseconds. Any thread.
+/* Clock: the system's clocks as nanoseconds. Any thread.
  * Tests: tests/unit/test_util.c */
 #include "util/clock.h"
 
@@ -20,4 +20,9 @@ uint64_t clock_now_ns(void)
 uint64_t clock_wall_ns(void)
 {
     return read_clock(CLOCK_REALTIME);
+}
+
+uint64_t clock_process_ns(void)
+{
+    return read_clock(CLOCK_PROCESS_CPUTIME_ID);
 }

@@ -9,3 +9,5 @@
 uint64_t clock_now_ns(void);
 /* Wall-clock time in ns since 1970-01-01 UTC. */
 uint64_t clock_wall_ns(void);
+/* Time that all threads of this process have had a processor for, added up. */
+uint64_t clock_process_ns(void);

@@ -85,7 +85,7 @@ Test(balance, no_other_way_has_a_faster_slowest_stage)
     for (int i = 0; i < 400; i++) {
         double layer[9];
         uint32_t threads[5], first[6] = { 0 };
-        struct balance b = { .layer = layer, .threads = threads };
+        struct balance b = { .layer = layer, .threads = threads, .at_first = 1 };
         b.n_layers = 1 + random_below(&seed, 9);
         b.n_stages = 1 + random_below(&seed, b.n_layers < 5 ? b.n_layers : 5);
         b.embed = random_below(&seed, 4);
@@ -104,13 +104,17 @@ Test(balance, no_other_way_has_a_faster_slowest_stage)
     }
 }
 
-static void expect_shares(double embed, double head, const uint32_t *threads, uint32_t n_stages,
-                          const uint32_t *wanted)
+static void expect_shares(double embed, double head, uint32_t at_first, const uint32_t *threads,
+                          uint32_t n_stages, const uint32_t *wanted)
 {
     static const double layer[12] = { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
-    struct balance b = {
-        .layer = layer, .n_layers = 12, .embed = embed, .head = head, .threads = threads, .n_stages = n_stages
-    };
+    struct balance b = { .layer = layer,
+                         .n_layers = 12,
+                         .embed = embed,
+                         .at_first = at_first,
+                         .head = head,
+                         .threads = threads,
+                         .n_stages = n_stages };
     uint32_t first[13];
     cr_assert_eq(balance_layers(&b, first), 0);
     for (uint32_t s = 0; s < n_stages; s++)
@@ -121,13 +125,15 @@ static void expect_shares(double embed, double head, const uint32_t *threads, ui
 Test(balance, heads_and_threads_count_and_ties_are_shared_evenly)
 {
     static const uint32_t one[] = { 1, 1, 1, 1 }, uneven[] = { 1, 3 };
-    expect_shares(0, 0, one, 3, (const uint32_t[]){ 4, 4, 4 });
-    expect_shares(0, 4, one, 2, (const uint32_t[]){ 8, 4 });
-    expect_shares(2, 0, one, 2, (const uint32_t[]){ 5, 7 });
-    expect_shares(0, 0, uneven, 2, (const uint32_t[]){ 3, 9 });
+    expect_shares(0, 0, 1, one, 3, (const uint32_t[]){ 4, 4, 4 });
+    expect_shares(0, 4, 1, one, 2, (const uint32_t[]){ 8, 4 });
+    expect_shares(2, 0, 1, one, 2, (const uint32_t[]){ 5, 7 });
+    expect_shares(0, 0, 1, uneven, 2, (const uint32_t[]){ 3, 9 });
+    expect_shares(0, 0, 5, uneven, 2, (const uint32_t[]){ 5, 7 });
+    expect_shares(0, 0, 10, one, 3, (const uint32_t[]){ 10, 1, 1 });
     /* The head is the slowest in any case: those before it still share what is left. */
-    expect_shares(0, 100, one, 3, (const uint32_t[]){ 5, 6, 1 });
-    expect_shares(0, 0, (const uint32_t[12]){ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }, 12,
+    expect_shares(0, 100, 1, one, 3, (const uint32_t[]){ 5, 6, 1 });
+    expect_shares(0, 0, 1, (const uint32_t[12]){ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 }, 12,
                   (const uint32_t[12]){ 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 });
 }
 
