@@ -132,4 +132,6 @@ int cpu_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_k
 void cpu_kv_free(struct ops_kv *kv);
 size_t cpu_kv_block_bytes(const struct ops_kv_shape *shape);
 void cpu_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens);
+void cpu_kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to);
+void cpu_kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from);
 void cpu_attention(struct ops_dev *d, const struct ops_attention *a);

@@ -150,6 +150,13 @@ static const char *cpu_describe(const struct ops_dev *d)
     return d->describe;
 }
 
+static const char *cpu_arithmetic(const struct ops_dev *d)
+{
+    if (d->isa == CPU_PORTABLE)
+        return d->f32_activations ? "portable, f32 activations" : "portable, int8 activations";
+    return d->f32_activations ? "vector, f32 activations" : "vector, int8 activations";
+}
+
 /* ---- memory ---- */
 
 void *cpu_alloc_aligned(size_t bytes)
@@ -233,6 +240,7 @@ const struct ops ops_cpu = {
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
+    .arithmetic = cpu_arithmetic,
     .alloc = cpu_alloc,
     .release = cpu_release,
     .upload = cpu_copy,
@@ -245,6 +253,8 @@ const struct ops ops_cpu = {
     .kv_free = cpu_kv_free,
     .kv_block_bytes = cpu_kv_block_bytes,
     .kv_copy = cpu_kv_copy,
+    .kv_get = cpu_kv_get,
+    .kv_put = cpu_kv_put,
     .embed = cpu_embed,
     .matmul = cpu_matmul,
     .attention = cpu_attention,

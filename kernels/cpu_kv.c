@@ -1,7 +1,8 @@
 /* Cpu KV: pools of blocks. Address space for the whole pool is reserved at once and the system gives memory
  * page by page as blocks are written, so a pool may be sized for the longest day and costs what is used.
  *
- * Thread: the stage thread; copies of several layers are spread over the pool of threads.
+ * Thread: the stage thread; copies of several layers are spread over the pool of threads. What goes to and
+ * from host memory, in the form of ops.h, goes by the calling thread alone: any.
  * Must not know: who holds a block and why.
  * Tests: tests/kernels/test_attention.c */
 #include "cpu_attention.h"
@@ -126,4 +127,61 @@ void cpu_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens)
     struct copy c = { .kv = kv, .to = to, .from = from, .tokens = tokens };
     cpu_work_init(&c.layers, kv->shape.layers);
     cpu_parallel(kv->dev, kv->shape.layers, copy_layers, &c);
+}
+
+/* ---- to and from host memory ---- */
+
+/* K lies transposed: one dimension's 64 tokens after another's. */
+static inline void get_k(const unsigned char *k, uint32_t tokens, uint32_t dim, size_t element,
+                         unsigned char *to)
+{
+    const size_t line = OPS_BLOCK_TOKENS * element;
+    for (uint32_t t = 0; t < tokens; t++)
+        for (uint32_t d = 0; d < dim; d++)
+            memcpy(to + ((size_t)t * dim + d) * element, k + d * line + t * element, element);
+}
+
+static inline void put_k(unsigned char *k, uint32_t tokens, uint32_t dim, size_t element,
+                         const unsigned char *from)
+{
+    const size_t line = OPS_BLOCK_TOKENS * element;
+    for (uint32_t d = 0; d < dim; d++)
+        for (uint32_t t = 0; t < tokens; t++)
+            memcpy(k + d * line + t * element, from + ((size_t)t * dim + d) * element, element);
+}
+
+void cpu_kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to)
+{
+    const size_t element = element_bytes(&kv->shape), row = kv->shape.head_dim * element;
+    unsigned char *at = to;
+    for (uint32_t layer = 0; layer < kv->shape.layers; layer++) {
+        for (uint32_t h = 0; h < kv->shape.heads; h++) {
+            const unsigned char *k = cpu_kv_head(kv, block, layer, h), *v = k + kv->k_bytes;
+            if (element == sizeof(uint16_t)) /* the copies become moves */
+                get_k(k, tokens, kv->shape.head_dim, sizeof(uint16_t), at);
+            else
+                get_k(k, tokens, kv->shape.head_dim, sizeof(float), at);
+            at += tokens * row;
+            for (uint32_t t = 0; t < tokens; t++, at += row)
+                memcpy(at, v + t * kv->padded * element, row);
+        }
+    }
+}
+
+void cpu_kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from)
+{
+    const size_t element = element_bytes(&kv->shape), row = kv->shape.head_dim * element;
+    const unsigned char *at = from;
+    for (uint32_t layer = 0; layer < kv->shape.layers; layer++) {
+        for (uint32_t h = 0; h < kv->shape.heads; h++) {
+            unsigned char *k = cpu_kv_head(kv, block, layer, h), *v = k + kv->k_bytes;
+            if (element == sizeof(uint16_t))
+                put_k(k, tokens, kv->shape.head_dim, sizeof(uint16_t), at);
+            else
+                put_k(k, tokens, kv->shape.head_dim, sizeof(float), at);
+            at += tokens * row;
+            for (uint32_t t = 0; t < tokens; t++, at += row)
+                memcpy(v + t * kv->padded * element, at, row);
+        }
+    }
 }

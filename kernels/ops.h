@@ -104,6 +104,8 @@ struct ops {
     void (*close)(struct ops_dev *d);
     /* What runs: "avx512 vnni, 2 threads"; lives as long as the device. */
     const char *(*describe)(const struct ops_dev *d);
+    /* Devices that answer the same compute the same bits: "vector", "portable". */
+    const char *(*arithmetic)(const struct ops_dev *d);
 
     /* Zeroed, 64-byte aligned; NULL when there is none. */
     void *(*alloc)(struct ops_dev *d, size_t bytes);
@@ -127,6 +129,11 @@ struct ops {
     size_t (*kv_block_bytes)(const struct ops_kv_shape *shape); /* all layers, K and V */
     /* Copies the first `tokens` (1..64) positions of a block, all layers. */
     void (*kv_copy)(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens);
+    /* Between the first `tokens` positions of a block and host memory, in one form on every device:
+     * [layer][head][K, V][token][head_dim] in the pool's number type. [any thread, while operations run] as
+     * long as none of them writes the positions that get reads, or touches those that put writes. */
+    void (*kv_get)(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to);
+    void (*kv_put)(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from);
 
     /* out[i] = row ids[i] of the embedding; ids in host memory, 0 <= id < rows. */
     void (*embed)(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out);

@@ -173,6 +173,52 @@ static void kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t toke
             memmove(kv_cell(kv, to, layer, side, 0, 0), kv_cell(kv, from, layer, side, 0, 0), bytes);
 }
 
+/* The vector of a head at a token of a block, in the pool's number type. */
+static void kv_cell_get(const float *cell, const struct ops_kv_shape *s, unsigned char *to)
+{
+    if (s->type == OPS_KV_F32)
+        memcpy(to, cell, s->head_dim * sizeof *cell);
+    for (uint32_t i = 0; s->type == OPS_KV_F16 && i < s->head_dim; i++) {
+        uint16_t half = quant_f32_to_f16(cell[i]);
+        memcpy(to + i * sizeof half, &half, sizeof half);
+    }
+}
+
+static void kv_cell_put(float *cell, const struct ops_kv_shape *s, const unsigned char *from)
+{
+    if (s->type == OPS_KV_F32)
+        memcpy(cell, from, s->head_dim * sizeof *cell);
+    for (uint32_t i = 0; s->type == OPS_KV_F16 && i < s->head_dim; i++) {
+        uint16_t half;
+        memcpy(&half, from + i * sizeof half, sizeof half);
+        cell[i] = quant_f16_to_f32(half);
+    }
+}
+
+static void kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to)
+{
+    const struct ops_kv_shape *s = &kv->shape;
+    const size_t bytes = s->head_dim * (s->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float));
+    unsigned char *at = to;
+    for (uint32_t layer = 0; layer < s->layers; layer++)
+        for (uint32_t h = 0; h < s->heads; h++)
+            for (uint32_t side = 0; side < 2; side++)
+                for (uint32_t t = 0; t < tokens; t++, at += bytes)
+                    kv_cell_get(kv_cell(kv, block, layer, side, t, h), s, at);
+}
+
+static void kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from)
+{
+    const struct ops_kv_shape *s = &kv->shape;
+    const size_t bytes = s->head_dim * (s->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float));
+    const unsigned char *at = from;
+    for (uint32_t layer = 0; layer < s->layers; layer++)
+        for (uint32_t h = 0; h < s->heads; h++)
+            for (uint32_t side = 0; side < 2; side++)
+                for (uint32_t t = 0; t < tokens; t++, at += bytes)
+                    kv_cell_put(kv_cell(kv, block, layer, side, t, h), s, at);
+}
+
 static void embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out)
 {
     (void)d;
@@ -333,6 +379,7 @@ const struct ops ops_ref = {
     .open = dev_open,
     .close = dev_close,
     .describe = dev_describe,
+    .arithmetic = dev_describe,
     .alloc = mem_alloc,
     .release = mem_release,
     .upload = mem_copy,
@@ -345,6 +392,8 @@ const struct ops ops_ref = {
     .kv_free = kv_free,
     .kv_block_bytes = kv_block_bytes,
     .kv_copy = kv_copy,
+    .kv_get = kv_get,
+    .kv_put = kv_put,
     .embed = embed,
     .matmul = matmul,
     .attention = attention,

@@ -60,6 +60,7 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->rope_dims = m->rope_dims;
     e->rope_halves = m->rope == MODEL_ROPE_HALVES;
     e->rms_eps = m->rms_eps;
+    e->kv_type = o->kv_f32 ? OPS_KV_F32 : OPS_KV_F16;
     e->max_rows = o->max_rows;
     e->max_tokens = o->max_tokens;
 }

@@ -1,6 +1,7 @@
 /* Engine, inside: what engine.c (opening, the book of blocks), load.c (weights, timing), stage.c (a stage's
- * thread and layers), flight.c (windows), balance.c (who gets which layers) and session.c (blocks) share.
- * Tests may include it to run the engine on a device of their own; nobody else does.
+ * thread and layers), flight.c (windows), balance.c (who gets which layers), session.c (blocks) and
+ * session_io.c (their bytes) share. Tests may include it to run the engine on a device of their own; nobody
+ * else does.
  *
  * Lock: `engine.lock` guards the stages' orders and queues, the list of finished flights and what is called
  * on finishing; a flight and a device belong to one thread at a time and change hands under it. Whatever
@@ -114,6 +115,7 @@ struct engine {
     uint32_t max_rows, max_tokens;
     struct layer_weights *layers; /* each in the memory of its stage's device */
     size_t kv_bytes;
+    enum ops_kv_type kv_type;
     struct pool pool;
     struct flight *idle; /* released, to be used again */
     uint32_t n_open;     /* flights begun and not released */

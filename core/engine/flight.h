@@ -14,3 +14,5 @@ void flight_free(struct flight *f);
 int session_grow(struct flight *f, struct flight_row *row, uint32_t n);
 void session_grown(struct flight *f, const struct flight_row *row);
 void session_shrink_back(struct flight *f, const struct flight_row *row);
+/* Of whole blocks so far: one more with n tokens, whose keys and values are still to be written. */
+int session_add_block(struct session *s, uint32_t n, uint32_t *ret_block);

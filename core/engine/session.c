@@ -180,6 +180,22 @@ int session_grow(struct flight *f, struct flight_row *row, uint32_t n)
     return 0;
 }
 
+int session_add_block(struct session *s, uint32_t n, uint32_t *ret_block)
+{
+    int r;
+
+    if (s->in_flight)
+        return -EBUSY;
+    if (!s->engine->pool.n_free || n > UINT32_MAX - OPS_BLOCK_TOKENS - s->len)
+        return -ENOSPC;
+    r = reserve_list(&s->blocks, &s->cap, (uint64_t)s->n_blocks + 1);
+    if (r < 0)
+        return r;
+    *ret_block = s->blocks[s->n_blocks++] = pool_take(&s->engine->pool);
+    s->len += n;
+    return 0;
+}
+
 /* The shared block that was copied is let go only now: its other holder would take it for its own alone and
  * write into it while it is being read, and a window that fails could not be taken back. */
 void session_grown(struct flight *f, const struct flight_row *row)
