@@ -8,7 +8,7 @@
 #include <strings.h>
 
 #define SIDE_TOKENS 64u   /* an answer so short is no turn of a conversation */
-#define SIDE_BYTES 16384u /* and a prompt so long is one */
+#define SIDE_BYTES 8192u  /* and a prompt so long is one */
 #define FIRST_BYTES 4096u /* of the first message: enough to tell conversations apart */
 #define TITLE_BYTES 400u  /* where a request for a title says so */
 

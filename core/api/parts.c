@@ -44,6 +44,10 @@ static void read_text(struct api_choice *c, const struct sched_event *ev, bool f
         p->failed = true;
 }
 
+_Static_assert(sizeof(struct api_message) % _Alignof(struct api_piece) == 0 &&
+                   sizeof(struct api_piece) % _Alignof(struct sched_token) == 0,
+               "what lies behind one another is aligned");
+
 struct api_message *parts_message(struct api_choice *c, const struct sched_event *ev, bool finish)
 {
     struct pieces p = { 0 };
@@ -113,8 +117,12 @@ static bool open_call(struct exchange *ex, struct api_choice *c, const char *nam
     p->index = c->n_calls++;
     snprintf(p->id, sizeof p->id, "%s%016" PRIx64 "%08" PRIx32, ex->endpoint->call_prefix, rng_system_seed(),
              (uint32_t)rng_system_seed());
-    p->name = strndup(name, len);
-    return p->name != NULL;
+    p->name = malloc(len + 1);
+    if (!p->name)
+        return false;
+    memcpy(p->name, name, len);
+    p->name[len] = '\0';
+    return true;
 }
 
 /* Nobody has been told of a call that broke when the answer is given whole: it is the text it was. */

@@ -153,6 +153,39 @@ static void fit_message(const struct exchange *ex, json_t *message, size_t i)
 
 /* ---- messages that a template has no place for ---- */
 
+/* Appends those of the results messages[from..to) that belong to the call with this id. */
+static void take_results(const json_t *messages, size_t from, size_t to, const char *id, json_t *out)
+{
+    for (size_t i = from; i < to; i++)
+        if (strcmp(text_of(json_array_get(messages, i), "tool_call_id"), id) == 0)
+            json_array_append(out, json_array_get(messages, i));
+}
+
+/* The calls of message i become messages of their own, each followed by its result. */
+static void split_calls(json_t *messages, size_t i)
+{
+    json_t *message = json_array_get(messages, i), *out = json_array();
+    json_t *calls = json_incref(json_object_get(message, "tool_calls"));
+    size_t end = i + 1;
+    while (is_role(json_array_get(messages, end), "tool"))
+        end++;
+    for (size_t k = 0; k < json_array_size(calls); k++) {
+        json_t *call = json_array_get(calls, k);
+        json_t *one = k ? talk_message("assistant", json_string("")) : json_incref(message);
+        json_object_set_new(one, "tool_calls", json_pack("[O]", call));
+        json_array_append_new(out, one);
+        take_results(messages, i + 1, end, text_of(call, "id"), out);
+    }
+    json_incref(message);
+    for (size_t k = i; k < end; k++)
+        json_array_remove(messages, i);
+    for (size_t k = 0; k < json_array_size(out); k++)
+        json_array_insert(messages, i + k, json_array_get(out, k));
+    json_decref(message);
+    json_decref(calls);
+    json_decref(out);
+}
+
 /* Message i becomes part of the one before it. */
 static void join(json_t *messages, size_t i)
 {
@@ -194,6 +227,9 @@ static void fit(struct exchange *ex)
     if (json_array_size(ex->request.tools) && !t->tools)
         describe_tools(ex, messages);
     fit_system(ex, messages);
+    for (size_t i = json_array_size(messages); t->calls && !t->several && i-- > 0;)
+        if (json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")) > 1)
+            split_calls(messages, i);
     for (size_t i = 0; i < json_array_size(messages); i++)
         fit_message(ex, json_array_get(messages, i), i);
     for (size_t i = json_array_size(messages); !t->repeats && i-- > 1;)

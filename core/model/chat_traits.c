@@ -103,6 +103,19 @@ static void find_calls(const struct chat_template *t, struct chat_traits *r)
     }
 }
 
+static bool takes_several(const struct chat_template *t, const struct chat_traits *r)
+{
+    const char *id = r->short_ids ? CALL_ID : "\"call_123\"",
+               *arguments = r->arguments_text ? "\"{}\"" : "{}";
+    char messages[768];
+    snprintf(messages, sizeof messages,
+             "[" FIRST ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+             "{\"id\":%s,\"type\":\"function\",\"function\":{\"name\":\"zqtool\",\"arguments\":%s}},"
+             "{\"id\":%s,\"type\":\"function\",\"function\":{\"name\":\"zqother\",\"arguments\":%s}}]}]",
+             id, arguments, id, arguments);
+    return WRITES(t, messages, r->tools ? TOOLS : NULL, "zqfirst", "zqtool", "zqother");
+}
+
 /* Where calls cannot be rendered, the template's own words about them may still tell the format. */
 static enum toolcall_format format_in(const char *source)
 {
@@ -126,6 +139,7 @@ void chat_traits_find(const struct chat_template *t, const char *source, struct 
         WRITES(t, "[" FIRST ",{\"role\":\"user\",\"content\":\"zqsecond\"}]", NULL, "zqfirst", "zqsecond");
     r.format = format_in(source);
     find_calls(t, &r);
+    r.several = r.calls && takes_several(t, &r);
     const char *id = r.short_ids ? CALL_ID : "\"call_123\"";
     char messages[512];
     snprintf(messages, sizeof messages,

@@ -10,6 +10,7 @@
 struct chat_traits {
     bool tools;          /* lists the tools it is given */
     bool calls;          /* writes the calls of an assistant's message */
+    bool several;        /* takes a message with more than one call */
     bool results;        /* writes messages of role tool */
     bool arguments_text; /* wants arguments as JSON text, not as an object */
     bool short_ids;      /* refuses ids of calls that are not nine letters and digits */

@@ -204,6 +204,18 @@ def test_a_prompt_that_is_too_long_is_refused(scripted):
     assert ok(post(server, PATH, {"input": "Hi", "ignore_eos": True}))["usage"]["total_tokens"] == 256, "bounded by the context"
 
 
+def test_a_silent_stream_says_that_it_goes_on(start_server):
+    server = start_server({"server.keepalive_s": 1, "engine.rows": 1, "engine.slots": 1})
+    long = {"input": "Go on", "stream": True, "ignore_eos": True, "temperature": 0}
+    with post(server, PATH, {**long, "max_output_tokens": 15000}, stream=True) as first:
+        chunks = first.iter_content(None)
+        next(chunks)
+        with post(server, PATH, {**long, "max_output_tokens": 5}, stream=True) as second:
+            blob = next(second.iter_content(None)).decode()
+            assert [line[7:] for line in blob.split("\n") if line.startswith("event: ")] == [
+                "response.created", "response.in_progress", "response.in_progress"]
+
+
 def test_a_failing_stream_says_so(start_server):
     server = start_server({"server.drain_s": 0, "engine.threads": 1})
     body = {"input": "Go on", "stream": True, "ignore_eos": True, "temperature": 0}

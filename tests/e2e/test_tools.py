@@ -210,11 +210,26 @@ def test_reasoning_is_apart(scripted, script, template):
     assert 0 < usage["completion_tokens_details"]["reasoning_tokens"] < usage["completion_tokens"]
 
 
-def test_what_cannot_be_rendered_says_why(scripted):
+def test_a_template_that_takes_one_call_at_a_time_gets_one_at_a_time(scripted):
     server = scripted("llama3")
-    call = {"id": "c", "type": "function", "function": {"name": "list_berths", "arguments": "{}"}}
-    error = error_of(post(server, "/v1/chat/completions", {"messages": [*user("a"), {"role": "assistant", "tool_calls": [call, call]}]}))
-    assert "template" in error["message"] and "One tool call at a time" in error["message"]
+
+    def calling(content, *ids):
+        calls = [{"id": i, "type": "function", "function": {"name": "read_berth", "arguments": json.dumps({"path": i})}} for i in ids]
+        return {"role": "assistant", "content": content, "tool_calls": calls}
+
+    def result(i):
+        return {"role": "tool", "tool_call_id": i, "content": f"result {i}"}
+
+    together = [*user("x"), calling("", "a", "b", "c"), result("b"), result("a"), result("c"), *user("y")]
+    apart = [*user("x"), calling("", "a"), result("a"), calling("", "b"), result("b"), calling("", "c"), result("c"), *user("y")]
+    assert rendered(server, together) == rendered(server, apart)
+    assert rendered(server, together[:2]).count('"name": "read_berth"') == rendered(server, apart[:1]).count('"name": "read_berth"') + 3
+
+
+def test_what_cannot_be_rendered_says_why(scripted):
+    server = scripted("mistral")
+    error = error_of(post(server, "/v1/chat/completions", {"messages": [{"role": "assistant", "content": "a"}]}))
+    assert "template" in error["message"] and "alternate" in error["message"]
 
 
 def test_logprobs_go_on_beside_calls(server, script):

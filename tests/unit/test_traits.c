@@ -29,7 +29,7 @@ static char *read_file(const char *name)
     return text;
 }
 
-enum { T = 1, C = 2, R = 4, TEXT = 8, SHORT = 16, S = 32, LATER = 64, REPEATS = 128 };
+enum { T = 1, C = 2, R = 4, TEXT = 8, SHORT = 16, S = 32, LATER = 64, REPEATS = 128, MANY = 256 };
 
 static const struct row {
     const char *name;
@@ -37,12 +37,12 @@ static const struct row {
     enum toolcall_format format;
     const char *gap, *mark;
 } rows[] = {
-    { "qwen25", T | C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "\n", NULL },
-    { "hermes", T | C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "", NULL },
+    { "qwen25", MANY | T | C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "\n", NULL },
+    { "hermes", MANY | T | C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "", NULL },
     { "llama3", T | C | R | S | LATER | REPEATS, TOOLCALL_LLAMA3, "", NULL },
-    { "mistral", T | C | R | SHORT | S, TOOLCALL_MISTRAL, "", NULL },
+    { "mistral", MANY | T | C | R | SHORT | S, TOOLCALL_MISTRAL, "", NULL },
     { "smollm2", R | S | LATER | REPEATS, TOOLCALL_JSON, "", NULL },
-    { "qwen3", C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "\n", "</think>" },
+    { "qwen3", MANY | C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "\n", "</think>" },
     { "gemma", S, TOOLCALL_JSON, "", NULL },
 };
 
@@ -54,7 +54,7 @@ Test(traits, templates_are_found_out)
         struct chat_traits t = traits_of(w->name, text);
         unsigned has = (t.tools ? T : 0) | (t.calls ? C : 0) | (t.results ? R : 0) |
                        (t.arguments_text ? TEXT : 0) | (t.short_ids ? SHORT : 0) | (t.system ? S : 0) |
-                       (t.system_later ? LATER : 0) | (t.repeats ? REPEATS : 0);
+                       (t.system_later ? LATER : 0) | (t.repeats ? REPEATS : 0) | (t.several ? MANY : 0);
         cr_expect_eq(has, w->has, "%s: %x, wanted %x", w->name, has, w->has);
         cr_expect_eq(t.format, w->format, "%s: %s", w->name, toolcall_format_name(t.format));
         cr_expect_str_eq(t.gap, w->gap, "%s", w->name);
