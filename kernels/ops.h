@@ -26,8 +26,7 @@ struct ops_weight; /* a matrix in the device's layout */
 struct ops_kv;     /* a pool of KV blocks for a range of layers */
 
 struct ops_open {
-    const char
-        *isa; /* CPU: "auto", "avx512", "avx2", "portable"; an unknown or unavailable one is an error */
+    const char *isa;  /* CPU: "auto", "avx512", ...; an unknown or unavailable one is an error */
     uint32_t threads; /* CPU: 1..256, the calling thread included */
     /* CPU: which of `parts` equal parts of the processors this process may use the calling thread and the
      * device's own keep to; 0 or 1 part, or more parts than processors: to none in particular. */
@@ -36,11 +35,10 @@ struct ops_open {
 };
 
 struct ops_tensor {
-    uint32_t type; /* a GGUF type number this build reads (quant.h) */
-    uint64_t rows; /* outputs */
-    uint64_t cols; /* inputs; a multiple of the type's block */
-    const void
-        *data; /* row after row in the file's layout; need not be aligned; may be released after the call */
+    uint32_t type;    /* a GGUF type number this build reads (quant.h) */
+    uint64_t rows;    /* outputs */
+    uint64_t cols;    /* inputs; a multiple of the type's block */
+    const void *data; /* row after row in the file's layout, aligned or not; may be released after the call */
 };
 
 enum ops_kv_type { OPS_KV_F16, OPS_KV_F32 };
