@@ -284,17 +284,17 @@ def script(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scripted(synthetic_model, script):
-    """scripted("qwen25", {..}) -> a Server whose model says what `script` says, with a template of tests/data (None: its own)."""
+    """scripted("qwen25", {..}) -> a Server whose model says what `script` says, with a template of tests/data (None: the model's)."""
     build = Path(os.environ.get("BERTH_BUILD", ROOT / "build"))
     started = {}
 
-    def start(template=None, settings=None):
-        key = (template, tuple(sorted((settings or {}).items())))
+    def start(template=None, settings=None, model=synthetic_model):
+        key = (template, tuple(sorted((settings or {}).items())), model)
         if key not in started:
             settings = {"engine.threads": 1, **(settings or {})}
             if template:
                 settings["model.chat_template"] = ROOT / "tests" / "data" / "templates" / f"{template}.jinja"
-            started[key] = _start(build / "tests" / "berth_scripted", synthetic_model, settings,
+            started[key] = _start(build / "tests" / "berth_scripted", model, settings,
                                   env={"BERTH_SCRIPT": str(script.path)})
             started[key].wait_ready()
         started[key].check_alive()

@@ -182,6 +182,17 @@ def test_the_template_tells_the_format(scripted, script, template, said):
     assert whole(server, {**ASK, "messages": follow})[0] == "Done."
 
 
+def test_marks_that_are_control_tokens_are_seen(scripted, script, make_model):
+    model = make_model("--control", "[TOOL_CALLS]", "--control", "<think>", "--control", "</think>", "--control", "<unused>")
+    server = scripted("mistral", model=model)
+    script(("berth seven", 'Look.[TOOL_CALLS][{"name": "list_berths", "arguments": {}}]<unused>'))
+    assert whole(server, ASK) == ("Look.", "", [["list_berths", "{}"]], "tool_calls")
+    assert whole(server, {"messages": ASK["messages"]})[0] == 'Look.[{"name": "list_berths", "arguments": {}}]'
+    server = scripted("reasoner", model=model)
+    script(("berth seven", "<think>\nHm.\n</think>\n\nA buoy.<unused>"))
+    assert whole(server, ASK) == ("A buoy.", "Hm.", [], "stop")
+
+
 def test_the_format_can_be_set(scripted, script):
     server = scripted("qwen25", {"model.tool_format": "json"})
     script(("berth seven", '{"name": "read_berth", "arguments": {}}'))
