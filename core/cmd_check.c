@@ -13,7 +13,7 @@
 static int check_policies(const struct config *config, char *err, size_t errlen)
 {
     struct serve_policies p;
-    int r = serve_policies_load(config, true, NULL, &p, err, errlen);
+    int r = serve_policies_load(config, true, 0, NULL, &p, err, errlen);
 
     if (r < 0)
         return r;

@@ -22,15 +22,10 @@ struct eval {
     unsigned long line, cases, bad;
 };
 
-/* As JSON; what is no UTF-8 in a message that quotes a bad case does not come out. */
-static void put_text(struct buf *b, char *text)
+/* A message, which may quote a bad case. */
+static void put_text(struct buf *b, const char *text)
 {
-    json_t *v = json_string(text);
-    for (char *p = text; !v && *p; p++)
-        if ((unsigned char)*p >= 0x80)
-            *p = '?';
-    if (!v)
-        v = json_string(text);
+    json_t *v = jsonx_text(text);
     char *dumped = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
     buf_puts(b, dumped ? dumped : "\"out of memory\"");
     free(dumped);

@@ -7,6 +7,7 @@
 #include "cmd_policy.h"
 #include "cmd_serve_policy.h"
 #include "policy/loaded.h"
+#include "util/jsonx.h"
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -100,8 +101,8 @@ static json_t *policy_json(const struct policy_loaded *p)
         struct policy_setting s = setting_of(p, i);
         json_array_append_new(settings, setting_json(&s));
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o}", "path", policy_loaded_path(p), "name", e->name,
-                     "version", e->version, "summary", e->summary, "digest", policy_loaded_digest(p),
+    return json_pack("{s:o, s:s, s:s, s:s, s:s, s:o}", "path", jsonx_text(policy_loaded_path(p)), "name",
+                     e->name, "version", e->version, "summary", e->summary, "digest", policy_loaded_digest(p),
                      "settings", settings);
 }
 

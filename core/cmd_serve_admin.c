@@ -1,5 +1,6 @@
 /* Cmd serve admin: see cmd_serve_admin.h. */
 #include "cmd_serve_admin.h"
+#include "util/jsonx.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +111,9 @@ static json_t *settings_json(const struct policy_loaded *p)
     uint32_t n = policy_loaded_entry(p)->n_settings;
     for (uint32_t i = 0; object && i < n; i++) {
         struct policy_loaded_setting s = policy_loaded_setting_get(p, i);
-        json_object_set_new(object, s.name, json_pack("{s:s, s:s}", "value", s.text, "origin", s.origin));
+        json_object_set_new(
+            object, s.name,
+            json_pack("{s:o, s:o}", "value", jsonx_text(s.text), "origin", jsonx_text(s.origin)));
     }
     return object;
 }
@@ -152,9 +155,9 @@ json_t *admin_policy_json(struct reload *r)
     struct reload_status status = reload_status_get(r);
     uint64_t generation;
     struct policy_loaded *p = policy_seat_take(reload_seat(r), &generation);
-    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:o, s:o, s:I, s:I, s:s?}", "name",
+    json_t *json = json_pack("{s:s, s:s, s:s, s:o, s:s, s:I, s:o, s:o, s:o, s:I, s:I, s:s?}", "name",
                              policy_loaded_name(p), "version", policy_loaded_version(p), "summary",
-                             policy_loaded_summary(p), "path", policy_loaded_path(p), "digest",
+                             policy_loaded_summary(p), "path", jsonx_text(policy_loaded_path(p)), "digest",
                              policy_loaded_digest(p), "generation", (json_int_t)generation, "settings",
                              settings_json(p), "shadows", shadows_json(r), "trace", trace_json(r), "reloads",
                              (json_int_t)status.reloads, "reload_failures", (json_int_t)status.failures,

@@ -2,7 +2,9 @@
 #include "cmd_serve_load.h"
 #include "util/buf.h"
 #include "util/clock.h"
+#include "util/file.h"
 #include "util/log.h"
+#include "util/utf8.h"
 #include <errno.h>
 #include <glob.h>
 #include <inttypes.h>
@@ -40,6 +42,8 @@ static char *name_of(const struct config *c, const char *path)
         return strdup(c->model.name);
     const char *base = strrchr(path, '/');
     char *name = strdup(base ? base + 1 : path);
+    if (name) /* a file may have any name; this one goes into every answer */
+        utf8_mend(name);
     size_t len = name ? strlen(name) : 0;
     if (len > 5 && strcmp(name + len - 5, ".gguf") == 0)
         name[len - 5] = 0;
@@ -48,27 +52,17 @@ static char *name_of(const struct config *c, const char *path)
 
 static int read_template_file(const char *path, char **ret_text, char *err, size_t errlen)
 {
-    char chunk[4096];
-    struct buf text = { .max = MAX_TEMPLATE_BYTES };
-    FILE *f = fopen(path, "re");
-    int r = f ? 0 : -errno;
-    for (size_t n; r == 0 && !text.failed && (n = fread(chunk, 1, sizeof chunk, f)) > 0;)
-        buf_append(&text, chunk, n);
-    if (r == 0 && ferror(f)) /* a directory opens, and fails only here */
-        r = errno ? -errno : -EIO;
-    if (f)
-        fclose(f);
+    char why[900] = "";
+    struct buf text = { 0 };
+    int r = file_read(path, MAX_TEMPLATE_BYTES, &text, why, sizeof why);
+    if (r == 0 && !text.len) {
+        snprintf(why, sizeof why, "%s: empty", path);
+        r = -EINVAL;
+    }
     if (r < 0) {
-        snprintf(err, errlen, "model.chat_template: %s: %s", path, strerror(-r));
+        snprintf(err, errlen, "model.chat_template: %s", why);
         buf_free(&text);
         return r;
-    }
-    buf_append(&text, "", 0);
-    if (text.failed || !text.len) {
-        snprintf(err, errlen, "model.chat_template: %s: empty, or longer than %lu bytes", path,
-                 MAX_TEMPLATE_BYTES);
-        buf_free(&text);
-        return -EINVAL;
     }
     *ret_text = buf_steal(&text, NULL);
     return *ret_text ? 0 : -ENOMEM;

@@ -33,6 +33,7 @@ struct wish {
     const struct config *config;
     struct environment env;
     unsigned probe_ms;
+    int stop_fd;
     struct policy_graveyard *graveyard;
 };
 
@@ -159,6 +160,7 @@ static int load_one(const struct wish *w, const char *key, const char *path, con
             .n_env = w->env.all.n,
             .probe_program = "/proc/self/exe",
             .probe_ms = w->probe_ms,
+            .stop_fd = w->stop_fd,
             .graveyard = w->graveyard,
         };
         r = policy_load(&o, ret, why, sizeof why);
@@ -278,11 +280,13 @@ static void list_unused(const struct wish *w, struct serve_policies *p)
     buf_free(&list);
 }
 
-int serve_policies_load(const struct config *c, bool starting, struct policy_graveyard *g,
+int serve_policies_load(const struct config *c, bool starting, int stop_fd, struct policy_graveyard *g,
                         struct serve_policies *ret_policies, char *err, size_t errlen)
 {
     struct serve_policies p = { .trace = c->trace.path != NULL, .trace_path = c->trace.path };
-    struct wish w = { .config = c, .probe_ms = (unsigned)c->policy.probe_s * 1000, .graveyard = g };
+    struct wish w = {
+        .config = c, .probe_ms = (unsigned)c->policy.probe_s * 1000, .stop_fd = stop_fd, .graveyard = g
+    };
     int trace, r = environment_read(c, &w.env);
     if (r < 0)
         snprintf(err, errlen, "out of memory");

@@ -22,9 +22,9 @@ struct serve_policies {
     char unused[512];       /* environment names that are set for no policy of these; "": none */
 };
 
-/* All or nothing. starting: policy.fallback is heard. err names the key or the environment name, where it was
- * set, and what is wrong. */
-int serve_policies_load(const struct config *c, bool starting, struct policy_graveyard *g,
+/* All or nothing. starting: policy.fallback is heard. stop_fd: policy_load's. err names the key or the
+ * environment name, where it was set, and what is wrong. */
+int serve_policies_load(const struct config *c, bool starting, int stop_fd, struct policy_graveyard *g,
                         struct serve_policies *ret_policies, char *err, size_t errlen);
 void serve_policies_clear(struct serve_policies *p);
 /* The folder of the policies that came with this program: plugins/ beside it where it was built, else where

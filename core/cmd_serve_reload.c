@@ -7,12 +7,14 @@
 #include "cmd_serve_policy.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/utf8.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +38,7 @@ struct reload {
     const struct config *config; /* in force; the loader's once it runs */
     struct config *own_config;   /* the same when it is not the one at start */
     bool tracing;
+    int stop_fd; /* readable once the server ends, for what is waited for outside of `lock` */
     struct policy_graveyard *graveyard;
     struct policy_seat *seat;
     struct policy_listeners *listeners;
@@ -79,6 +82,15 @@ static void on_dead(void *arg)
     r->bury = true;
     pthread_cond_signal(&r->wake);
     pthread_mutex_unlock(&r->lock);
+}
+
+/* [the trace's thread] */
+static void on_trace_failure(void *arg, int error)
+{
+    (void)arg;
+    log_write(LOG_WARN, "trace",
+              "state=failing reason=\"%s\" lines=\"those that cannot be written are counted\"",
+              strerror(error));
 }
 
 struct reload_status reload_status_get(struct reload *r)
@@ -200,7 +212,8 @@ static int prepare(const struct reload *r, struct change *c, struct reload_outco
         n = http_rules_new(&h, &c->rules);
     }
     if (n == 0)
-        n = serve_policies_load(c->config, false, r->graveyard, &c->policies, o->error, sizeof o->error);
+        n = serve_policies_load(c->config, false, r->stop_fd, r->graveyard, &c->policies, o->error,
+                                sizeof o->error);
     if (n == 0 && c->policies.trace)
         n = open_trace(c->policies.trace_path, &c->trace_fd, o->error, sizeof o->error);
     free(keys);
@@ -307,6 +320,7 @@ static void run_once(struct reload *r, uint64_t ticket)
         put_in_force(r, &c);
     else if (!*o->error)
         snprintf(o->error, sizeof o->error, "%s", strerror(-n));
+    utf8_mend(o->error); /* what it quotes may be cut within a character */
     o->ok = n == 0;
     o->seconds = (double)(clock_now_ns() - begin_ns) / 1e9;
     note_policy(r, o);
@@ -360,6 +374,7 @@ bool reload_stop(struct reload *r)
 {
     if (!r || !r->started)
         return true;
+    (void)eventfd_write(r->stop_fd, 1);
     pthread_mutex_lock(&r->lock);
     r->stopping = true;
     pthread_cond_signal(&r->wake);
@@ -379,7 +394,7 @@ bool reload_stop(struct reload *r)
 static int load_first(struct reload *r, char *err, size_t errlen)
 {
     struct serve_policies p;
-    int fd = -1, n = serve_policies_load(r->config, true, r->graveyard, &p, err, errlen);
+    int fd = -1, n = serve_policies_load(r->config, true, 0, r->graveyard, &p, err, errlen);
     if (n < 0)
         return n;
     if (p.trace)
@@ -424,13 +439,14 @@ int reload_new(const struct reload_options *o, struct reload **ret_reload, char 
     r->o = *o;
     r->config = o->config;
     init_conditions(r);
-    int n = policy_graveyard_new(on_dead, r, &r->graveyard);
+    r->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int n = r->stop_fd < 0 ? -errno : policy_graveyard_new(on_dead, r, &r->graveyard);
     if (n == 0)
         n = policy_listeners_new(&r->listeners);
     if (n == 0)
         n = policy_shadows_new(r->listeners, &r->shadows);
     if (n == 0)
-        n = policy_trace_new(r->listeners, &r->trace);
+        n = policy_trace_new(r->listeners, on_trace_failure, NULL, &r->trace);
     if (n == 0)
         n = load_first(r, err, errlen);
     if (n < 0) {
@@ -453,6 +469,8 @@ void reload_free(struct reload *r)
     policy_seat_free(r->seat);
     policy_graveyard_free(r->graveyard);
     config_free(r->own_config);
+    if (r->stop_fd >= 0)
+        close(r->stop_fd);
     pthread_cond_destroy(&r->wake);
     pthread_cond_destroy(&r->end);
     pthread_mutex_destroy(&r->lock);

@@ -35,6 +35,7 @@ enum metric_kind {
     METRIC_TIMES,  /* a struct sched_times: a histogram */
     METRIC_CALLS,  /* the histogram of call times, by call */
     METRIC_POLICY, /* an integer that the view's `policy` has by this key */
+    METRIC_TRACE,  /* the same of its `trace` */
     METRIC_SHADOW, /* the same of each shadow, by call or not */
     METRIC_WRITE,  /* JSON alone, written by a function */
     METRIC_INFO,   /* Prometheus alone: 1 with labels, written by a function */

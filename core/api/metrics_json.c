@@ -86,6 +86,7 @@ static void put_value(const struct metric *m, const struct metrics_view *v, uint
                  metrics_call_edge);
         break;
     case METRIC_POLICY:
+    case METRIC_TRACE:
     case METRIC_SHADOW:
     case METRIC_WRITE:
     case METRIC_INFO:

@@ -110,6 +110,9 @@ const struct metric metrics_table[] = {
 { "policy", NULL, "shadow_disagreed_total", .type = "counter", .help = "Of these, those it would have made differently.", .kind = METRIC_SHADOW, .fixed = "disagreed", .by = &by_call },
 { "policy", NULL, "shadow_breaches_total", .type = "counter", .help = "Answers of a shadow that were not legal.", .kind = METRIC_SHADOW, .fixed = "breaches", .by = &by_call },
 { "policy", NULL, "shadow_dropped_total", .type = "counter", .help = "Decisions a shadow was not asked about, because it was behind.", .kind = METRIC_SHADOW, .fixed = "dropped" },
+{ "policy", NULL, "trace_lines_total", .type = "counter", .help = "Decisions written to the trace.", .kind = METRIC_TRACE, .fixed = "lines" },
+{ "policy", NULL, "trace_dropped_total", .type = "counter", .help = "Decisions not written to the trace, because it was behind.", .kind = METRIC_TRACE, .fixed = "dropped" },
+{ "policy", NULL, "trace_failed_total", .type = "counter", .help = "Decisions that could not be written to the trace.", .kind = METRIC_TRACE, .fixed = "failed" },
 
 { "live", "state", .kind = METRIC_WORD, STATUS(doing), .help = "What the scheduler does." },
 { "live", "queued", "requests_reading", .type = "gauge", .help = "Requests whose body a worker reads or is about to read; they are not counted as started yet.", EXTRA(requests_reading) },

@@ -150,6 +150,9 @@ static void put_row(struct writer *w, const struct metric *m)
     } else if (m->kind == METRIC_POLICY) {
         begin_line(w, "", NULL, NULL, NULL, NULL);
         end_count(w, metrics_policy_count(w->v->policy, m->fixed, NULL));
+    } else if (m->kind == METRIC_TRACE) {
+        begin_line(w, "", NULL, NULL, NULL, NULL);
+        end_count(w, metrics_policy_count(w->v->policy, "trace", m->fixed));
     } else {
         for (uint32_t i = m->by ? m->by->first : 0; i < (m->by ? m->by->n : 1); i++)
             put_value(w, m, i);

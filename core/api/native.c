@@ -157,11 +157,11 @@ void api_on_props(struct http_request *r, void *arg)
     const struct api *a = arg;
     const struct api_options *o = &a->o;
     json_t *props = json_pack(
-        "{s:{s:o, s:i}, s:i, s:s, s:s, s:{s:b, s:b}, s:s, s:o, s:o, s:s}", "default_generation_settings",
+        "{s:{s:o, s:i}, s:i, s:s, s:o, s:{s:b, s:b}, s:s, s:o, s:o, s:s}", "default_generation_settings",
         "params", sampling_json(&o->live.sampling), "n_ctx", (int)o->context, "total_slots", (int)o->slots,
-        "model_alias", o->model_name, "model_path", o->model_path, "modalities", "vision", 0, "audio", 0,
-        "chat_template", o->chat_source, "bos_token", token_json(o->tokenizer, tokenizer_bos(o->tokenizer)),
-        "eos_token", token_json(o->tokenizer, tokenizer_eos(o->tokenizer)), "build_info",
-        "berth " BERTH_VERSION);
+        "model_alias", o->model_name, "model_path", jsonx_text(o->model_path), "modalities", "vision", 0,
+        "audio", 0, "chat_template", o->chat_source, "bos_token",
+        token_json(o->tokenizer, tokenizer_bos(o->tokenizer)), "eos_token",
+        token_json(o->tokenizer, tokenizer_eos(o->tokenizer)), "build_info", "berth " BERTH_VERSION);
     api_reply_json(r, 200, props);
 }

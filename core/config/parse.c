@@ -4,11 +4,11 @@
 #include "config/config.h"
 #include "config/keys.h"
 #include "util/buf.h"
+#include "util/file.h"
 #include "util/jsonx.h"
 #include "util/utf8.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,44 +33,6 @@ struct load {
 };
 
 /* ---- the file ---- */
-
-static int read_file(const char *path, struct buf *ret_text, char *err, size_t errlen)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC), r = 0;
-    struct stat st;
-    char part[4096];
-    ssize_t n;
-
-    if (fd < 0) {
-        r = -errno;
-        snprintf(err, errlen, "%s: %s", path, strerror(-r));
-        return r;
-    }
-    if (fstat(fd, &st) < 0 || S_ISDIR(st.st_mode)) {
-        r = -EISDIR;
-        snprintf(err, errlen, "%s: a directory where a file is wanted", path);
-        goto out;
-    }
-    while ((n = read(fd, part, sizeof part)) != 0) {
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            r = -errno;
-            snprintf(err, errlen, "%s: %s", path, strerror(-r));
-            goto out;
-        }
-        buf_append(ret_text, part, (size_t)n);
-        if (ret_text->failed) {
-            r = -EFBIG;
-            snprintf(err, errlen, "%s: longer than %d bytes, which no configuration is", path,
-                     MAX_FILE_BYTES);
-            goto out;
-        }
-    }
-out:
-    close(fd);
-    return r;
-}
 
 /* Directory part of path, for relative paths in it; NULL when it has none or memory is short. */
 static char *directory_of(const char *path)
@@ -240,10 +202,10 @@ static int set_object(struct load *l, const char *prefix, json_t *object)
 
 static int load_file(struct load *l)
 {
-    struct buf text = { .max = MAX_FILE_BYTES };
+    struct buf text = { 0 };
     char *dir = directory_of(l->path), parse_err[256];
     json_t *root = NULL;
-    int r = read_file(l->path, &text, l->err, l->errlen);
+    int r = file_read(l->path, MAX_FILE_BYTES, &text, l->err, l->errlen);
 
     if (r < 0)
         goto out;

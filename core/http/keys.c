@@ -3,6 +3,8 @@
  * and lines that begin with # are skipped. To make an entry: printf %s "$KEY" | sha256sum Pure but for
  * reading the file. Tests: tests/unit/test_http_keys.c */
 #include "http/http.h"
+#include "util/buf.h"
+#include "util/file.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_KEYS = 65536 };
+enum { MAX_KEYS = 65536, MAX_FILE_BYTES = 16 << 20 };
 
 static int hex_digit(char ch)
 {
@@ -92,55 +94,51 @@ static char *trim(char *line)
     return line;
 }
 
-static int read_lines(FILE *f, const char *path, struct http_key **keys, size_t *n, char *err, size_t errlen)
+static int read_lines(struct buf *text, const char *path, struct http_key **keys, size_t *n, char *err,
+                      size_t errlen)
 {
-    char *line = NULL;
-    size_t size = 0, number = 0;
-    ssize_t len;
-    int r = 0;
+    char *line = text->data, *end = line + text->len;
+    size_t number = 0;
 
-    while (r == 0 && (len = getline(&line, &size, f)) >= 0) {
+    for (char *next; line < end; line = next) {
         struct http_key key = { 0 };
         const char *wrong = NULL;
-        bool binary = memchr(line, '\0', (size_t)len) != NULL;
-        char *text = trim(line);
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        bool binary;
 
+        if (!stop)
+            stop = end; /* where buf keeps a zero byte */
+        next = stop + 1;
+        *stop = '\0';
+        binary = strlen(line) != (size_t)(stop - line);
+        line = trim(line);
         number++;
         if (binary)
             wrong = "not text";
-        else if (text[0] != '\0' && text[0] != '#')
-            wrong = parse_line(text, &key);
+        else if (line[0] != '\0' && line[0] != '#')
+            wrong = parse_line(line, &key);
         else
             continue;
         if (!wrong)
             wrong = add_key(keys, n, &key);
         if (wrong) {
             snprintf(err, errlen, "%s line %zu: %s", path, number, wrong);
-            r = -EINVAL;
+            return -EINVAL;
         }
     }
-    free(line);
-    if (r == 0 && ferror(f)) {
-        snprintf(err, errlen, "%s: cannot be read", path);
-        r = -EIO;
-    }
-    return r;
+    return 0;
 }
 
 int http_keys_load(const char *path, struct http_key **ret_keys, size_t *ret_n, char *err, size_t errlen)
 {
     struct http_key *keys = NULL;
+    struct buf text = { 0 };
     size_t n = 0;
-    FILE *f = fopen(path, "re");
-    int r;
+    int r = file_read(path, MAX_FILE_BYTES, &text, err, errlen);
 
-    if (!f) {
-        r = -errno;
-        snprintf(err, errlen, "%s: %s", path, strerror(errno));
-        return r;
-    }
-    r = read_lines(f, path, &keys, &n, err, errlen);
-    fclose(f);
+    if (r == 0)
+        r = read_lines(&text, path, &keys, &n, err, errlen);
+    buf_free(&text);
     if (r == 0 && n == 0) {
         snprintf(err, errlen, "%s holds no key; a line is name:sha256[:admin]", path);
         r = -EINVAL;

@@ -32,6 +32,7 @@ struct policy_load_options {
     size_t n_env;
     const char *probe_program; /* a berth ("/proc/self/exe"), asked `policy check --probe`; NULL: no probe */
     unsigned probe_ms;         /* its time limit; 0: 5,000 */
+    int stop_fd;               /* readable: give the probe up (-ECANCELED); 0: none */
     struct policy_graveyard *graveyard; /* of the policy loaded; may be NULL */
     /* Where a private file goes when memory files may not be executed; NULL: $TMPDIR, else /tmp. */
     const char *private_dir;
@@ -39,6 +40,6 @@ struct policy_load_options {
 };
 
 /* 0; -EINVAL, -ENOEXEC, -ENOENT, ...: refused, and err says why in one line without the path. -EDOM: settings
- * are what was refused. */
+ * are what was refused. -ECANCELED: by stop_fd. */
 int policy_load(const struct policy_load_options *o, struct policy_loaded **ret_policy, char *err,
                 size_t errlen);

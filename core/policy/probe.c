@@ -195,21 +195,22 @@ static bool take_output(struct child *c)
     }
 }
 
-/* Until it ended (true) or its time was over. */
-static bool hear_out(struct child *c)
+/* Until it ended: 0. -ETIMEDOUT, or -ECANCELED when nobody wants to know any more. */
+static int hear_out(struct child *c, int stop_fd)
 {
     struct pollfd fds[] = { { .fd = c->pidfd, .events = POLLIN },
                             { .fd = c->timer, .events = POLLIN },
-                            { .fd = c->output, .events = POLLIN } };
+                            { .fd = c->output, .events = POLLIN },
+                            { .fd = stop_fd > 0 ? stop_fd : -1, .events = POLLIN } };
     for (;;) {
         if (poll(fds, sizeof fds / sizeof *fds, -1) < 0)
             continue; /* a signal */
         if (fds[2].fd >= 0 && !take_output(c))
             fds[2].fd = -1; /* poll passes it over */
         if (fds[0].revents)
-            return true;
-        if (fds[1].revents)
-            return false;
+            return 0;
+        if (fds[1].revents || fds[3].revents)
+            return fds[3].revents ? -ECANCELED : -ETIMEDOUT;
     }
 }
 
@@ -260,10 +261,16 @@ int policy_probe(const struct policy_load_options *o, int fd, char *err, size_t 
     int status, r = start(o, fd, &c);
     if (r < 0) {
         snprintf(err, errlen, "probe: cannot start %s: %s", o->probe_program, strerror(-r));
-    } else if (!hear_out(&c)) {
-        snprintf(err, errlen, "probe: not finished after %u ms, killed",
-                 o->probe_ms ? o->probe_ms : DEFAULT_MS);
-        r = -ENOEXEC;
+        goto out;
+    }
+    r = hear_out(&c, o->stop_fd);
+    if (r < 0) {
+        if (r == -ECANCELED)
+            snprintf(err, errlen, "probe: given up");
+        else
+            snprintf(err, errlen, "probe: not finished after %u ms, killed",
+                     o->probe_ms ? o->probe_ms : DEFAULT_MS);
+        r = r == -ECANCELED ? r : -ENOEXEC;
     } else if (waitpid(c.pid, &status, 0) != c.pid) {
         snprintf(err, errlen, "probe: %s", strerror(errno));
         r = -ENOEXEC;
@@ -272,6 +279,7 @@ int policy_probe(const struct policy_load_options *o, int fd, char *err, size_t 
         take_output(&c);
         r = judge(&c, status, err, errlen);
     }
+out:
     end(&c);
     return r;
 }

@@ -20,11 +20,16 @@ struct sink {
     int fd;
     struct buf line;
     bool torn; /* the last line is not whole */
+    bool told; /* that lines cannot be written */
+    void (*on_failure)(void *arg, int error);
+    void *arg;
     atomic_uint_least64_t lines, failed;
 };
 
 struct policy_trace {
     struct policy_listeners *listeners;
+    void (*on_failure)(void *arg, int error);
+    void *arg;
     pthread_mutex_t lock;     /* a leaf: of what follows */
     struct policy_feed *feed; /* NULL: off */
     struct sink *sink;
@@ -70,8 +75,13 @@ static void take(void *arg, const struct policy_decision *d)
         atomic_fetch_add(&k->failed, 1);
         return;
     }
-    k->torn = write_all(k->fd, k->line.data, k->line.len) < 0;
+    int r = write_all(k->fd, k->line.data, k->line.len);
+    k->torn = r < 0;
     atomic_fetch_add(k->torn ? &k->failed : &k->lines, 1);
+    if (k->torn && !k->told) {
+        k->told = true;
+        k->on_failure(k->arg, -r);
+    }
 }
 
 static void end(void *arg)
@@ -98,7 +108,7 @@ int policy_trace_open(const char *path, int *ret_fd, char *err, size_t errlen)
 }
 
 /* A feed of its own for fd, not offered anything yet. */
-static int start(int fd, struct sink **ret_sink, struct policy_feed **ret_feed)
+static int start(const struct policy_trace *t, int fd, struct sink **ret_sink, struct policy_feed **ret_feed)
 {
     struct sink *k = calloc(1, sizeof *k);
     if (!k) {
@@ -107,6 +117,8 @@ static int start(int fd, struct sink **ret_sink, struct policy_feed **ret_feed)
         return -ENOMEM;
     }
     k->fd = fd;
+    k->on_failure = t->on_failure;
+    k->arg = t->arg;
     atomic_init(&k->refs, 2);
     struct policy_feed_options o = { .thread_name = "berth-trace", .take = take, .end = end, .arg = k };
     int r = policy_feed_start(&o, ret_feed);
@@ -135,7 +147,7 @@ int policy_trace_use(struct policy_trace *t, int fd)
 {
     struct policy_feed *feed = NULL, *old_feed = t->feed;
     struct sink *sink = NULL, *old_sink = t->sink;
-    int r = fd < 0 ? 0 : start(fd, &sink, &feed);
+    int r = fd < 0 ? 0 : start(t, fd, &sink, &feed);
     if (r < 0)
         return r;
     if (old_feed)
@@ -171,12 +183,15 @@ struct policy_trace_status policy_trace_status(struct policy_trace *t)
     return s;
 }
 
-int policy_trace_new(struct policy_listeners *l, struct policy_trace **ret_trace)
+int policy_trace_new(struct policy_listeners *l, void (*on_failure)(void *arg, int error), void *arg,
+                     struct policy_trace **ret_trace)
 {
     struct policy_trace *t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
     t->listeners = l;
+    t->on_failure = on_failure;
+    t->arg = arg;
     pthread_mutex_init(&t->lock, NULL);
     *ret_trace = t;
     return 0;

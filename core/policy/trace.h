@@ -18,7 +18,10 @@ struct policy_trace_status {
     uint64_t lines, dropped, failed; /* since the trace was made */
 };
 
-int policy_trace_new(struct policy_listeners *l, struct policy_trace **ret_trace);
+/* on_failure is told, once for each file in use, of the first line that could not be written; on the thread
+ * that writes. */
+int policy_trace_new(struct policy_listeners *l, void (*on_failure)(void *arg, int error), void *arg,
+                     struct policy_trace **ret_trace);
 /* What is queued is written first, for as long as a second. */
 void policy_trace_free(struct policy_trace *t);
 

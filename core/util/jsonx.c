@@ -2,11 +2,13 @@
  * allowed; and the nearest known name for a misspelt one. Any thread. Must not know: whose fields they are.
  * Tests: tests/unit/test_util.c */
 #include "util/jsonx.h"
+#include "util/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *jsonx_type_name(const json_t *value)
@@ -30,6 +32,19 @@ const char *jsonx_type_name(const json_t *value)
         return "null";
     }
     return "an unknown value";
+}
+
+json_t *jsonx_text(const char *text)
+{
+    json_t *value = json_string(text);
+    char *copy = value ? NULL : strdup(text);
+
+    if (copy) {
+        utf8_mend(copy);
+        value = json_string(copy);
+    }
+    free(copy);
+    return value;
 }
 
 /* The field's value, or NULL where the field is absent or null, which mean the same in every dialect we

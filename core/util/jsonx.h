@@ -20,6 +20,9 @@ int jsonx_parse_lines(const char *text, size_t len, unsigned max_depth,
                       void (*seen)(void *arg, const json_t *object, const char *key, unsigned line),
                       void *arg, json_t **ret_value, char *err, size_t errlen);
 
+/* A string of any bytes: those that are no UTF-8 come out as '?'. NULL: out of memory. */
+json_t *jsonx_text(const char *text);
+
 /* Getters: 1 when present and right (value stored), 0 when absent or null, -EINVAL with err like
  * "temperature: 3.5 is outside 0..2" or "stream: a string where true or false is wanted". */
 int jsonx_get_bool(const json_t *object, const char *key, bool *ret_value, char *err, size_t errlen);

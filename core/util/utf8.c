@@ -2,6 +2,7 @@
  * overlong forms, surrogates and the upper end, so one range check on it is enough. Pure; any thread. Tests:
  * tests/unit/test_util.c (against Python's table of borders, and by brute force over two and three bytes) */
 #include "util/utf8.h"
+#include <string.h>
 
 struct lead {
     unsigned len;            /* of the sequence; 0: not a first byte */
@@ -89,6 +90,19 @@ bool utf8_valid(const char *text, size_t len)
         i += n;
     }
     return true;
+}
+
+void utf8_mend(char *text)
+{
+    uint32_t cp;
+
+    for (size_t len = strlen(text), n; len; text += n, len -= n) {
+        n = utf8_decode(text, len, &cp);
+        if (n == 0) {
+            *text = '?';
+            n = 1;
+        }
+    }
 }
 
 size_t utf8_incomplete_tail(const char *text, size_t len)

@@ -1,7 +1,9 @@
 """berth policy eval, berth policy list and berth bench policy, as a user runs them."""
 import gzip
 import json
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -126,6 +128,14 @@ def test_policies_are_listed_with_their_settings(berth_bin, value):
     share = listed["value"]["settings"][-1]
     assert share == {"name": "park_kept_share", "kind": "real", "default": "0.98", "min": 0.01, "max": 1.0, "unit": "",
                      "help": share["help"], "env": "STRATA_SLOT_PARK_KEPT_SHARE"}
+
+
+def test_a_folder_of_any_name_is_listed(berth_bin, value, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    shutil.copy(value, folder)
+    listed = {p["name"]: p for p in json.loads(run(berth_bin, "policy", "list", "--json", folder).stdout)}
+    assert listed["value"]["path"] == f"{tmp_path}/caf?/value.so"
 
 
 def test_what_cannot_be_loaded_is_named_and_the_rest_listed(berth_bin, value, tmp_path):

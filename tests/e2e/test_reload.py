@@ -1,7 +1,9 @@
 """SIGHUP and POST /admin/reload: the whole configuration is read again, and takes effect whole or not at all."""
 import hashlib
 import json
+import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -111,6 +113,83 @@ def test_a_config_that_is_gone_changes_nothing(conf):
     assert "No such file" in conf.refused()
     conf.write()
     assert conf.reload()["ok"]
+
+
+def turn_into(path, what):
+    path.unlink()
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    elif what == "loop":
+        path.symlink_to(path.name)
+    else:
+        with open(path, "wb") as f:
+            f.truncate(2 << 30)
+
+
+WHAT = {"pipe": "end of file|holds no key", "folder": "is a directory", "device": "longer than", "loop": "Too many levels",
+        "hole": "longer than"}
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_a_config_that_became_something_else_holds_nobody_up(conf, what):
+    conf.start()
+    turn_into(conf.path, what)
+    assert re.search(WHAT[what], conf.refused())
+    conf.path.rmdir() if what == "folder" else conf.path.unlink()
+    conf.write()
+    assert conf.reload()["ok"]
+
+
+@pytest.mark.parametrize("what", WHAT)
+def test_a_key_file_that_became_something_else_holds_nobody_up(conf, tmp_path, what):
+    keys = tmp_path / "keys"
+    keys.write_text(key_line("a", "k"))
+    conf.set(server__keys_file="keys")
+    conf.start()
+    turn_into(keys, what)
+    assert re.search("server.keys_file: .*keys.*" + WHAT[what], conf.refused("k"))
+    keys.rmdir() if what == "folder" else keys.unlink()
+    keys.write_text(key_line("a", "k"))
+    assert conf.reload("k")["ok"]
+
+
+def test_a_config_may_come_through_a_pipe(start_server):
+    read, write = os.pipe()
+    os.write(write, b'{"engine": {"slots": 5}}')
+    os.close(write)
+    server = start_server({"engine.threads": 1}, args=["--config", f"/proc/{os.getpid()}/fd/{read}"])
+    assert metrics(server)["engine"]["slots"] == 5
+    assert post(server, "/admin/reload", "").status_code == 422, "it was read already"
+    os.close(read)
+
+
+def test_what_is_wrong_is_told_even_where_it_is_cut_within_a_character(conf, berth_bin):
+    conf.set(policy__path=str(berth_bin.parent / "plugins" / "value.so"))
+    server = conf.start()
+    for shift in ("", "a"):
+        conf.set(policy__settings={"ttl_max_s": shift + "ё" * 100})
+        assert "is not a number 0..86400" in conf.refused()
+        assert "is not a number 0..86400" in conf.policy()["last_reload_error"]
+        assert metrics(server)["policy"]["reload_failures"] == conf.policy()["reload_failures"]
+
+
+def test_folders_of_any_name_are_told_of(tmp_path, start_server, berth_bin):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    shutil.copy(berth_bin.parent / "plugins" / "value.so", folder / "p.so")
+    conf = Conf(folder / "berth.json", start_server).set(policy__path="p.so", policy__settings={"ttl_max_s": 60})
+    conf.start()
+    for _ in range(2):
+        policy = conf.policy()
+        assert policy["path"] == f"{tmp_path}/caf?/p.so"
+        assert policy["settings"]["ttl_max_s"]["value"] == "60" and "caf?/berth.json" in policy["settings"]["ttl_max_s"]["origin"]
+        conf.reload()
+    (folder / "p.so").unlink()
+    assert "p.so: No such file" in conf.refused() and "p.so: No such file" in conf.policy()["last_reload_error"]
 
 
 def test_a_set_wins_at_every_reload(conf):

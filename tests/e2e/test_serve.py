@@ -165,6 +165,16 @@ def test_a_template_of_ones_own(start_server, tmp_path):
     fails(start_server({"model.chat_template": path}, wait=False), "plain.jinja", "line 2", "--chatml")
 
 
+def test_a_model_file_of_any_name(start_server, synthetic_model, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / os.fsdecode(b"caf\xe9.gguf")).symlink_to(synthetic_model)
+    server = start_server(model=None, cwd=tmp_path)
+    assert get(server, "/v1/models").json()["data"][0]["id"] == "caf?"
+    assert get(server, "/props").json()["model_path"] == "models/caf?.gguf"
+    assert chat(server, max_tokens=1)["model"] == "caf?"
+    assert 'model="caf?"' in get(server, "/metrics?format=prometheus").content.decode()
+
+
 def test_the_name_is_a_setting(start_server):
     server = start_server({"model.name": "harbour"})
     assert get(server, "/v1/models").json()["data"][0]["id"] == "harbour" and chat(server)["model"] == "harbour"

@@ -386,6 +386,24 @@ def test_a_few_swaps_beside_streams(on_value, tmp_path, value, lru):
             on_value.hangup()
 
 
+def children(pid):
+    found = []
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{thread}/children") as f:
+            found += f.read().split()
+    return found
+
+
+def test_a_policy_that_hangs_when_it_is_tried_does_not_hold_up_the_end(on_value, berth_bin):
+    on_value.set(policy__path=str(berth_bin.parent / "tests" / "abi" / "odd_create_hangs.so"), policy__probe_s=600)
+    on_value.server.signal(signal.SIGHUP)
+    probe, = eventually(lambda: children(on_value.server.pid))
+    on_value.server.signal(signal.SIGTERM)
+    assert on_value.server.wait(4 * SLOW) == 0
+    assert "reload state=failed" in on_value.server.log and "given up" in on_value.server.log
+    assert not os.path.exists(f"/proc/{probe}"), "it was left behind"
+
+
 def test_a_reload_under_way_does_not_hold_up_the_end(on_value):
     on_value.server.signal(signal.SIGHUP)
     on_value.server.signal(signal.SIGTERM)

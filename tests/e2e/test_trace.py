@@ -1,5 +1,6 @@
 """A server's trace: a line for each decision, which `berth policy eval` decides again, and shadows that watch the same ones."""
 import json
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -80,3 +81,17 @@ def test_without_a_file_lines_go_to_standard_error(start_server, berth_bin, valu
     lines = [line + "\n" for line in server.log.splitlines() if line.startswith("{")]
     assert len(lines) > 5
     decide_again(berth_bin, value, lines)
+
+
+def test_a_trace_that_cannot_be_written_is_told_once_and_counted(start_server):
+    server = start_server({**SMALL, "trace.path": "/dev/full"})
+    talk(server, 1)
+
+    def failed():
+        text = get(server, "/metrics?format=prometheus").text
+        return int(re.search(r"^berth_trace_failed_total (\d+)$", text, re.M).group(1))
+
+    eventually(lambda: failed() > 5)
+    assert get(server, "/admin/policy").json()["trace"]["failed"] >= 5
+    server.stop()
+    assert len(re.findall(r' warn trace state=failing reason="No space left on device"', server.log)) == 1

@@ -153,13 +153,19 @@ static void run(void)
            policy_trace_status(trace).lines);
 }
 
+static void on_trace_failure(void *arg, int error)
+{
+    (void)arg;
+    fail("the trace cannot be written", (unsigned long)error, 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
         n_decisions = strtoul(argv[1], NULL, 10);
     snprintf(path, sizeof path, "/tmp/berth-stress-%d", (int)getpid());
     if (policy_listeners_new(&listeners) < 0 || policy_shadows_new(listeners, &shadows) < 0 ||
-        policy_trace_new(listeners, &trace) < 0)
+        policy_trace_new(listeners, on_trace_failure, NULL, &trace) < 0)
         return 1;
     run();
     policy_shadows_free(shadows);

@@ -223,3 +223,17 @@ Test(jsonx_nearest, finds_the_name_that_was_meant)
     cr_expect_null(jsonx_nearest(longest, names, 5));
     cr_expect_null(jsonx_nearest("stop", names, 0));
 }
+
+Test(jsonx, any_bytes_become_a_string)
+{
+    static const char *const cases[][2] = {
+        { "", "" }, { "\xC3\xA9", "\xC3\xA9" }, { "caf\xE9", "caf?" }, { "\xC3\xA9\xC3", "\xC3\xA9?" }
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *v = jsonx_text(cases[i][0]);
+
+        cr_expect_str_eq(json_string_value(v), cases[i][1]);
+        json_decref(v);
+    }
+}

@@ -13,11 +13,20 @@
 
 static char folder[] = "/tmp/berth-trace-XXXXXX", path[64], other[64];
 
+static int failures, failure; /* what was told of lines that could not be written */
+
 struct rig {
     struct policy_listeners *l;
     struct policy_trace *t;
     struct case_table *table;
 };
+
+static void on_failure(void *arg, int error)
+{
+    (void)arg;
+    failures++;
+    failure = error;
+}
 
 static struct rig rig_open(void)
 {
@@ -26,7 +35,7 @@ static struct rig rig_open(void)
     snprintf(path, sizeof path, "%s/trace.jsonl", folder);
     snprintf(other, sizeof other, "%s/other", folder);
     cr_assert_eq(policy_listeners_new(&r.l), 0);
-    cr_assert_eq(policy_trace_new(r.l, &r.t), 0);
+    cr_assert_eq(policy_trace_new(r.l, on_failure, NULL, &r.t), 0);
     case_ready(r.table);
     return r;
 }
@@ -146,7 +155,7 @@ Test(trace, a_file_that_was_moved_away_is_let_go_when_it_is_opened_again)
     rig_close(&r);
 }
 
-Test(trace, a_full_disk_is_counted)
+Test(trace, a_full_disk_is_counted_and_told_once)
 {
     struct rig r = rig_open();
     use(&r, "/dev/full");
@@ -156,6 +165,12 @@ Test(trace, a_full_disk_is_counted)
     struct policy_trace_status s = policy_trace_status(r.t);
     cr_expect_eq(s.failed, 5);
     cr_expect_eq(s.lines, 0);
+    cr_expect_eq(failures, 1);
+    cr_expect_eq(failure, ENOSPC);
+    use(&r, "/dev/full");
+    offer(&r, false);
+    cr_assert_eq(policy_trace_use(r.t, -1), 0);
+    cr_expect_eq(failures, 2, "a file that is opened anew is told of anew");
     rig_close(&r);
 }
 

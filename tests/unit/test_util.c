@@ -1,7 +1,9 @@
-/* Tests of core/util: log, buf, clock, rng, utf8, queue, digest. JSON has its own file, test_jsonx.c. */
+/* Tests of core/util: log, buf, clock, rng, utf8, queue, digest, file. JSON has its own file, test_jsonx.c.
+ */
 #include "util/buf.h"
 #include "util/clock.h"
 #include "util/digest.h"
+#include "util/file.h"
 #include "util/log.h"
 #include "util/queue.h"
 #include "util/rng.h"
@@ -530,4 +532,108 @@ Test(log, levels_have_names)
     cr_expect_eq(level, LOG_DEBUG);
     log_level_set(LOG_WARN);
     cr_expect_eq(log_level_get(), LOG_WARN);
+}
+
+Test(utf8, mending_touches_what_is_wrong_alone)
+{
+    static const struct {
+        const char *text, *mended;
+    } cases[] = {
+        { "", "" },
+        { "plain", "plain" },
+        { "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80" },
+        { "cut \xD1", "cut ?" },
+        { "cut \xF0\x9F\x98", "cut ???" },
+        { "\xFF\xFE", "??" },
+        { "a\xC0\xAF"
+          "b\xC3\xA9\xA9",
+          "a??b\xC3\xA9?" },
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+
+        snprintf(text, sizeof text, "%s", cases[i].text);
+        utf8_mend(text);
+        cr_expect_str_eq(text, cases[i].mended);
+        cr_expect(utf8_valid(text, strlen(text)));
+    }
+}
+
+/* ---- files ---- */
+
+static int read_path(const char *path, size_t max, char *text, size_t size, char *err, size_t errlen)
+{
+    struct buf b = { 0 };
+    int r = file_read(path, max, &b, err, errlen);
+
+    snprintf(text, size, "%s", b.data ? b.data : "");
+    buf_free(&b);
+    return r;
+}
+
+Test(file, what_is_no_small_file_is_refused_and_named)
+{
+    char text[64], err[256] = "";
+
+    cr_expect_eq(read_path("/nonexistent/x", 10, text, sizeof text, err, sizeof err), -ENOENT);
+    cr_expect_str_eq(err, "/nonexistent/x: No such file or directory");
+    cr_expect_eq(read_path("/tmp", 10, text, sizeof text, err, sizeof err), -EISDIR);
+    cr_expect_str_eq(err, "/tmp: is a directory where a file is wanted");
+    cr_expect_eq(read_path("/dev/zero", 100000, text, sizeof text, err, sizeof err), -EFBIG);
+    cr_expect_str_eq(err, "/dev/zero: longer than 100000 bytes");
+    cr_expect_eq(read_path("/dev/null", 0, text, sizeof text, err, sizeof err), 0);
+}
+
+Test(file, a_file_may_be_as_long_as_allowed)
+{
+    char path[] = "/tmp/berth-file-XXXXXX", text[64], err[256] = "";
+    int fd = mkstemp(path);
+
+    cr_assert_eq(write(fd, "0123456789", 10), 10);
+    cr_expect_eq(read_path(path, 10, text, sizeof text, err, sizeof err), 0, "%s", err);
+    cr_expect_str_eq(text, "0123456789");
+    cr_expect_eq(read_path(path, 9, text, sizeof text, err, sizeof err), -EFBIG);
+    close(fd);
+    unlink(path);
+}
+
+static void *write_late(void *arg)
+{
+    int fd = *(int *)arg;
+
+    for (int i = 0; i < 3; i++) {
+        usleep(20000); /* so that the reader has to wait */
+        if (write(fd, "abc", 3) != 3)
+            break;
+    }
+    close(fd);
+    return NULL;
+}
+
+Test(file, a_pipe_is_read_to_its_end)
+{
+    char path[64], text[64], err[256] = "";
+    pthread_t writer;
+    int ends[2];
+
+    cr_assert_eq(pipe(ends), 0);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    cr_assert_eq(pthread_create(&writer, NULL, write_late, &ends[1]), 0);
+    cr_expect_eq(read_path(path, 10, text, sizeof text, err, sizeof err), 0, "%s", err);
+    cr_expect_str_eq(text, "abcabcabc");
+    pthread_join(writer, NULL);
+    close(ends[0]);
+}
+
+Test(file, a_pipe_that_does_not_end_is_not_waited_for_for_ever, .timeout = 60)
+{
+    char path[64], text[64], err[256] = "";
+    int ends[2];
+
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(write(ends[1], "abc", 3), 3);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    cr_expect_eq(read_path(path, 10, text, sizeof text, err, sizeof err), -ETIMEDOUT);
+    cr_expect_not_null(strstr(err, "a pipe whose writer was not done within 5 s"), "%s", err);
 }
