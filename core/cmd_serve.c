@@ -129,6 +129,7 @@ static int start_sched(struct server *s, char *err, size_t errlen)
     struct sched_options o = {
         .context = l->context,
         .slots = l->slots,
+        .groups = l->groups,
         .rows = l->rows,
         .queue_max = (uint32_t)c->queue.max,
         .chunk_tokens = LOAD_CHUNK_TOKENS,
@@ -165,6 +166,7 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .device = l->info.device,
         .turn_token = l->turn_token,
         .stages = l->info.n_stages,
+        .groups = l->groups,
         .slots = l->slots,
         .workers = (uint32_t)c->server.workers,
         .max_json_depth = (uint32_t)c->server.max_json_depth,
@@ -249,10 +251,10 @@ static void log_ready(const struct server *s, uint64_t start_ns)
     }
     log_write(LOG_INFO, "ready",
               "address=%s model=%s context=%u kv_tokens=%u kv_mb=%zu device=%s threads=%u stages=%u "
-              "seconds=%.2f",
+              "groups=%u seconds=%.2f",
               addresses, log_quote(name, sizeof name, l->name), l->context, l->kv_tokens,
               l->info.kv_bytes >> 20, log_quote(device, sizeof device, l->info.device), l->threads,
-              l->info.n_stages, (double)(clock_now_ns() - start_ns) / 1e9);
+              l->info.n_stages, l->groups, (double)(clock_now_ns() - start_ns) / 1e9);
 }
 
 static int start_all(struct server *s, const struct reload_options *o, char *err, size_t errlen)

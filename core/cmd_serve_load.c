@@ -253,6 +253,17 @@ uint32_t engine_threads(const struct config *c)
     return threads < ENGINE_MAX_THREADS ? threads : ENGINE_MAX_THREADS;
 }
 
+/* auto: the largest divisor of slots that is not above the number of stages. */
+static uint32_t choose_groups(const struct config *c)
+{
+    int64_t n = c->engine.stages < c->engine.slots ? c->engine.stages : c->engine.slots;
+    if (c->engine.groups != CONFIG_AUTO)
+        return (uint32_t)c->engine.groups;
+    while (c->engine.slots % n)
+        n--;
+    return (uint32_t)n;
+}
+
 static int load_parts(const struct config *c, struct loaded *l, char *err, size_t errlen)
 {
     struct gguf *f = NULL;
@@ -261,6 +272,7 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
     if (r < 0)
         return r;
     l->slots = (uint32_t)c->engine.slots;
+    l->groups = choose_groups(c);
     l->rows = (uint32_t)(c->engine.rows < c->engine.slots ? c->engine.rows : c->engine.slots);
     l->threads = engine_threads(c);
     l->context_train = m->context_train;

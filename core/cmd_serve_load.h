@@ -15,7 +15,7 @@ struct loaded {
     struct chat_template *chat;
     struct engine *engine;
     struct engine_info info;
-    uint32_t context, context_train, kv_tokens, threads, rows, slots, n_embd;
+    uint32_t context, context_train, kv_tokens, threads, rows, slots, groups, n_embd;
     int32_t turn_token; /* -1: the model has none */
     uint64_t n_params, file_bytes;
     size_t kv_bytes;

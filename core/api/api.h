@@ -30,7 +30,7 @@ struct api_options {
     size_t n_normalize;
     const char *device; /* what computes, in words */
     int32_t turn_token; /* -1: none */
-    uint32_t stages;
+    uint32_t stages, groups;
     struct api_live live;
     /* [event thread] What /metrics tells of the policy beside what the scheduler knows; may be NULL. */
     struct json_t *(*policy_json)(void *arg);

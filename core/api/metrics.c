@@ -100,7 +100,7 @@ bool metrics_gather(const struct api *a, struct metrics_view *v)
         .device = o->device,
         .turn_token = a->history.turn_token,
         .max_context = o->context,
-        .groups = 1,
+        .groups = o->groups,
         .stages = o->stages,
         .requests_reading = count_reading(a),
         .open_requests = a->http ? http_open_requests(a->http) : 0,

@@ -63,6 +63,7 @@ struct config {
         char *isa;       /* auto avx512 avx2 portable */
         int64_t threads; /* CONFIG_AUTO: the cores this process may use */
         int64_t stages, slots, rows;
+        int64_t groups;    /* CONFIG_AUTO: as many as stages, or the next fewer that divides the slots */
         int64_t kv_tokens; /* CONFIG_AUTO */
         char *kv_type;     /* f16 f32 */
         char *activations; /* int8 f32 */

@@ -94,8 +94,11 @@ const struct config_key config_keys[] = {
            "least one; at most one a layer.") },
     { "engine.slots", INT(engine.slots, "64", 1, 1024), UNIT("conversations"), RESTART,
       HELP("Conversations kept at once.") },
+    { "engine.groups", AUTO(engine.groups, 1, 1024), UNIT("groups"), RESTART,
+      HELP("Groups that engine.slots is divided into; a window computes the requests of one. auto: as many as there are "
+           "stages, or the next smaller number that divides the slots.") },
     { "engine.rows", INT(engine.rows, "16", 1, 256), UNIT("requests"), RESTART,
-      HELP("Requests computed at once, never more than engine.slots; further ones wait in the queue.") },
+      HELP("Requests that run at once, over all groups, never more than engine.slots; further ones wait in the queue.") },
     { "engine.kv_tokens", AUTO(engine.kv_tokens, 256, 1 << 26), UNIT("tokens"), RESTART,
       HELP("Size of the key-value pool that all conversations share; auto: from the context and the free memory.") },
     { "engine.kv_type", CHOICE(engine.kv_type, "\"f16\"", "f16 f32"), UNIT(""), RESTART,

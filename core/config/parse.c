@@ -365,11 +365,14 @@ out:
     return r;
 }
 
-int config_check_rules(const struct config *c, char *err, size_t errlen)
+static void append_origin(const struct config *c, const char *key, char *err, size_t errlen)
 {
     const struct config_whole *whole = (const struct config_whole *)c;
-    const struct config_key *kv = config_key_find("engine.kv_tokens");
+    append_where(whole->path, whole->origins[config_key_find(key) - config_keys], err, errlen);
+}
 
+static int check_pool(const struct config *c, char *err, size_t errlen)
+{
     if (c->model.context == CONFIG_AUTO || c->engine.kv_tokens == CONFIG_AUTO ||
         c->engine.kv_tokens >= c->model.context)
         return 0;
@@ -378,8 +381,27 @@ int config_check_rules(const struct config *c, char *err, size_t errlen)
         "engine.kv_tokens: %lld is below model.context, %lld tokens; raise it, or lower the context with "
         "--set model.context=%lld",
         (long long)c->engine.kv_tokens, (long long)c->model.context, (long long)c->engine.kv_tokens);
-    append_where(whole->path, whole->origins[kv - config_keys], err, errlen);
+    append_origin(c, "engine.kv_tokens", err, errlen);
     return -EINVAL;
+}
+
+static int check_groups(const struct config *c, char *err, size_t errlen)
+{
+    if (c->engine.groups == CONFIG_AUTO || c->engine.slots % c->engine.groups == 0)
+        return 0;
+    snprintf(
+        err, errlen,
+        "engine.groups: %lld groups do not divide the %lld slots of engine.slots: each has as many slots",
+        (long long)c->engine.groups, (long long)c->engine.slots);
+    append_origin(c, "engine.groups", err, errlen);
+    return -EINVAL;
+}
+
+int config_check_rules(const struct config *c, char *err, size_t errlen)
+{
+    int r = check_pool(c, err, errlen);
+
+    return r < 0 ? r : check_groups(c, err, errlen);
 }
 
 int config_check_files(const struct config *c, char *err, size_t errlen)

@@ -322,6 +322,9 @@ bool claim_next(struct sched *s, uint32_t most)
         return false;
     if (queue_active(s) >= s->o.rows || !free_slots(s))
         return false;
+    const struct job *solo = solo_job(s);
+    if (solo && solo->flying) /* it makes way when its window is back */
+        return false;
     if (!s->n_running && s->n_waiting == 1 && solo_start(s, s->waiting))
         return true;
     uint32_t n = queue_order(s);

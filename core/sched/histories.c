@@ -134,9 +134,10 @@ bool histories_check(const struct histories *h, char *err, size_t errlen)
             seen[blocks[b]] = true;
         }
     }
-    bool ok = !seen || distinct == info.blocks_used;
+    bool ok = !seen || distinct + info.blocks_flying == info.blocks_used;
     if (!ok)
-        snprintf(err, errlen, "%u blocks in use, the histories hold %u", info.blocks_used, distinct);
+        snprintf(err, errlen, "%u blocks in use, the histories hold %u, windows took %u", info.blocks_used,
+                 distinct, info.blocks_flying);
     free(seen);
     return ok;
 }

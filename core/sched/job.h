@@ -35,6 +35,7 @@ struct job {
     bool requeued;                  /* at least once */
     bool aged;                      /* had waited so long that it went before all others */
     uint32_t at;                    /* while running: its history */
+    uint32_t flying;                /* tokens of it in a window under way; 0: it is in none */
     int32_t slot;                   /* the same, or where it was last, as others name it */
     uint32_t interrupted, returned; /* how often others were read first, how often it went back to main */
     uint64_t peer;                  /* the job `peer_shared` was compared with */

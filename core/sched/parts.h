@@ -35,7 +35,7 @@ bool admission_flag(struct admission *a, uint64_t id, enum admission_flag flag);
 /* queue.c: the waiting list, its order, and who leaves. */
 void queue_add(struct sched *s, struct job *j);
 void queue_remove(struct sched *s, struct job *j);
-/* Ends jobs that were cancelled. */
+/* Ends jobs that were cancelled, but those in a window under way. */
 void queue_sweep(struct sched *s);
 /* Fills s->wants, and s->candidates in the order in which they go, without paused ones; returns how many. */
 uint32_t queue_order(struct sched *s);
@@ -43,7 +43,7 @@ uint32_t queue_order(struct sched *s);
 void queue_end(struct sched *s, struct job *j, enum sched_stop stop, const char *error);
 /* Takes a running job out of its slot, whose history stays, and back into the queue. */
 void queue_requeue(struct sched *s, struct job *j, const char *reason);
-/* The same with the youngest paused job; false when none is. */
+/* The same with the youngest paused job that is in no window; false when there is none. */
 bool queue_requeue_paused(struct sched *s);
 /* Waiting jobs that are not paused. */
 uint32_t queue_ready(const struct sched *s);
@@ -103,14 +103,12 @@ uint32_t solo_draft(struct sched *s, struct job *j);
 /* Whether what c has to read and the beginning of its answer fit beside what runs. */
 bool room_admits(struct sched *s, const struct candidate *c);
 /* Makes the pool fit the planned rows, at the cost of idle histories. */
-bool room_make(struct sched *s, uint32_t n_rows);
-/* Requeues the youngest running job (paused ones first); false when only one runs. */
-bool room_requeue_youngest(struct sched *s);
+bool room_make(struct sched *s, const struct window *w);
+/* Requeues the youngest running job (paused ones first). -EAGAIN: it is in a window under way; -ENOSPC: only
+ * one runs. */
+int room_requeue_youngest(struct sched *s);
 void room_ask_superseded(struct sched *s);
 /* Keeps what the policy says each history is worth; for_display: for the status alone. */
 void room_ask_worth(struct sched *s, bool for_display);
-
-/* step.c: one window. False when there was nothing to run. */
-bool step_run(struct sched *s);
 
 #include "sched/records.h"

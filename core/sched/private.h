@@ -10,6 +10,7 @@
 #include "sched/job.h"
 #include "sched/placed.h"
 #include "sched/placement.h"
+#include "sched/windows.h"
 #include "slots/giveup.h"
 #include "slots/misses.h"
 #include "slots/prompt.h"
@@ -49,7 +50,6 @@ struct solo { /* what runs on main has drafts */
     uint64_t job; /* whose history the drafts know; 0: nobody's */
     uint32_t known;
     int32_t fed[1 + DRAFTS_MAX]; /* the row: its last token and the draft */
-    uint32_t n_draft;
 };
 
 struct placement_ring {
@@ -73,9 +73,9 @@ struct sched {
     struct sched_options o;
     uint32_t n_vocab, blocks;
     pthread_t thread;
-    struct queue *inbox; /* jobs, and `wake` at most once */
-    char wake;
-    atomic_bool wake_queued, stopping;
+    struct queue *inbox;    /* jobs, and the two below at most once each */
+    char wake, window_back; /* what is pushed for sched_wake and others, and for a finished window */
+    atomic_bool wake_queued, back_queued, stopping;
     atomic_uint max_pause_ms;
     struct admission admission;
 
@@ -99,10 +99,13 @@ struct sched {
     struct want *wants;           /* [slots + 1] */
     uint64_t blocked_until_ns;    /* no waiting job can go, and nothing has changed since that was found */
     struct job **running;         /* by start */
-    uint32_t n_running, turn;
+    uint32_t n_running;
     struct solo solo;
-    struct engine_row *rows;
-    struct job **row_jobs;
+    struct window *windows; /* [n_windows] */
+    uint32_t n_windows;
+    uint32_t n_flights, flights_max;     /* windows under way */
+    uint32_t reads_max;                  /* prompts read at once while nobody decodes */
+    uint64_t begun, n_back, chunk_begun; /* counts of windows; which was the last with a chunk */
     struct prompt_rate rate;
     double pace;      /* time that chunks took lately, in terms of what the rate says */
     double decode_ns; /* measured time of a window of streams alone; 0 until known */

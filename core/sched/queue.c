@@ -118,16 +118,18 @@ void queue_sweep(struct sched *s)
             queue_end(s, j, SCHED_STOP_CANCELLED, NULL);
     }
     for (uint32_t i = s->n_running; i-- > 0;)
-        if (atomic_load(&s->running[i]->cancel))
+        if (!s->running[i]->flying && atomic_load(&s->running[i]->cancel))
             queue_end(s, s->running[i], SCHED_STOP_CANCELLED, NULL);
 }
 
 bool queue_requeue_paused(struct sched *s)
 {
     struct job *youngest = NULL;
-    for (uint32_t i = 0; i < s->n_running; i++)
-        if (atomic_load(&s->running[i]->paused) && (!youngest || s->running[i]->id > youngest->id))
-            youngest = s->running[i];
+    for (uint32_t i = 0; i < s->n_running; i++) {
+        struct job *j = s->running[i];
+        if (!j->flying && atomic_load(&j->paused) && (!youngest || j->id > youngest->id))
+            youngest = j;
+    }
     if (youngest)
         queue_requeue(s, youngest, "not_read");
     return youngest != NULL;

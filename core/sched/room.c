@@ -8,6 +8,7 @@
  * Thread: the scheduler's. Must not know: what a history is worth, only whom to ask.
  * Tests: tests/unit/test_sched.c */
 #include "sched/parts.h"
+#include <errno.h>
 #include <string.h>
 
 static uint32_t blocks_for(uint64_t tokens)
@@ -72,9 +73,10 @@ static uint32_t promised(const struct sched *s)
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_running; i++) {
         const struct job *j = s->running[i];
+        const struct session *session = s->h.sessions[j->at];
         uint32_t unread = queue_unread(s, j);
-        if (unread > 1 && !atomic_load(&j->paused))
-            n += session_blocks_needed(s->h.sessions[j->at], unread);
+        if (unread > 1 && !atomic_load(&j->paused)) /* what is under way has its blocks */
+            n += session_blocks_needed(session, unread) - session_blocks_needed(session, j->flying);
     }
     return n;
 }
@@ -103,11 +105,11 @@ bool room_admits(struct sched *s, const struct candidate *c)
     return idle >= 0 && needed <= free + (uint64_t)idle;
 }
 
-static uint32_t blocks_needed(const struct sched *s, uint32_t n_rows)
+static uint32_t blocks_needed(const struct window *w)
 {
     uint32_t need = 0;
-    for (uint32_t i = 0; i < n_rows; i++)
-        need += session_blocks_needed(s->rows[i].session, s->rows[i].n);
+    for (uint32_t i = 0; i < w->n_rows; i++)
+        need += session_blocks_needed(w->rows[i].session, w->rows[i].n);
     return need;
 }
 
@@ -142,36 +144,38 @@ static bool give_up(struct sched *s, uint32_t needed, bool take_wanted)
 }
 
 /* Wanted histories may go when nobody else runs, or for one that has waited so long that it went first. */
-static bool may_take_wanted(const struct sched *s, uint32_t n_rows)
+static bool may_take_wanted(const struct sched *s, const struct window *w)
 {
     bool aged = s->n_running == 1;
-    for (uint32_t i = 0; i < n_rows; i++)
-        aged |= s->row_jobs[i]->aged && !s->row_jobs[i]->first_ns;
+    for (uint32_t i = 0; i < w->n_rows; i++)
+        aged |= w->jobs[i]->aged && !w->jobs[i]->first_ns;
     return aged;
 }
 
-bool room_make(struct sched *s, uint32_t n_rows)
+bool room_make(struct sched *s, const struct window *w)
 {
     /* Giving up a history can also end the sharing of a block that would have been copied: hence the second
      * look. */
     for (int look = 0; look < 2; look++)
-        if (give_up(s, blocks_needed(s, n_rows), false))
+        if (give_up(s, blocks_needed(w), false))
             return true;
-    return may_take_wanted(s, n_rows) &&
-           (give_up(s, blocks_needed(s, n_rows), true) || give_up(s, blocks_needed(s, n_rows), true));
+    return may_take_wanted(s, w) &&
+           (give_up(s, blocks_needed(w), true) || give_up(s, blocks_needed(w), true));
 }
 
-bool room_requeue_youngest(struct sched *s)
+int room_requeue_youngest(struct sched *s)
 {
     struct job *victim = NULL;
     if (s->n_running < 2)
-        return false;
+        return -ENOSPC;
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct job *j = s->running[i];
         bool j_paused = atomic_load(&j->paused), v_paused = victim && atomic_load(&victim->paused);
         if (!victim || (j_paused && !v_paused) || (j_paused == v_paused && j->id > victim->id))
             victim = j;
     }
+    if (victim->flying)
+        return -EAGAIN;
     queue_requeue(s, victim, "memory");
-    return true;
+    return 0;
 }

@@ -2,9 +2,10 @@
  *
  * Files: sched.c (doors, the loop), admission.c (who is in), queue.c (the waiting list and its order),
  * claim.c (from the queue into a slot), ask.c (questions to the policy), solo.c (main: parking, promotion,
- * drafts), room.c (memory), histories.c (the slot table and the engine's sessions as one), step.c (one
- * window), job.c (one generation), events.c (the ring of placement events), placed.c (why the last requests
- * ran where they did), count.c (times, misses, returns), status.c (the published record). */
+ * drafts), room.c (memory), histories.c (the slot table and the engine's sessions as one), reading.c (prompts
+ * and their chunks), step.c (windows), job.c (one generation), events.c (the ring of placement events),
+ * placed.c (why the last requests ran where they did), count.c (times, misses, returns), status.c (the
+ * published record). */
 #include "sched/parts.h"
 #include "util/altstack.h"
 #include "util/clock.h"
@@ -16,6 +17,14 @@
 #include <string.h>
 
 #define HEARTBEAT_MS 1000 /* while work is pending but nothing can run (all readers are slow) */
+
+/* [a stage's thread, under the engine's lock] */
+static void window_finished(void *arg)
+{
+    struct sched *s = arg;
+    if (!atomic_exchange(&s->back_queued, true))
+        (void)queue_push(s->inbox, &s->window_back);
+}
 
 static void wake(struct sched *s)
 {
@@ -29,7 +38,10 @@ static void take_messages(struct sched *s)
 {
     /* Before the flags are read: whoever sets one after that queues a new wake. */
     atomic_store(&s->wake_queued, false);
+    atomic_store(&s->back_queued, false);
     for (void *item; (item = queue_pop(s->inbox));) {
+        if (item == &s->window_back)
+            continue;
         s->blocked_until_ns = 0;
         if (item == &s->wake)
             continue;
@@ -40,6 +52,8 @@ static void take_messages(struct sched *s)
 
 static void end_all(struct sched *s)
 {
+    while (step_take_back(s, true))
+        ;
     while (s->n_running)
         queue_end(s, s->running[s->n_running - 1], SCHED_STOP_CANCELLED, NULL);
     while (s->waiting)
@@ -49,12 +63,17 @@ static void end_all(struct sched *s)
 static void check(const struct sched *s)
 {
     char text[160] = "more requests run than histories are busy";
-    uint32_t busy = 0;
-    for (uint32_t i = 0; i <= s->h.n; i++)
+    uint32_t busy = 0, in_flight = 0, flying = 0;
+    for (uint32_t i = 0; i <= s->h.n; i++) {
         busy += slots_at(s->h.table, i)->busy;
-    if (busy == s->n_running && histories_check(&s->h, text, sizeof text))
+        in_flight += session_in_flight(s->h.sessions[i]);
+    }
+    for (uint32_t i = 0; i < s->n_running; i++)
+        flying += s->running[i]->flying && session_in_flight(s->h.sessions[s->running[i]->at]);
+    if (busy == s->n_running && flying == in_flight && histories_check(&s->h, text, sizeof text))
         return;
-    log_write(LOG_ERROR, "check", "what=\"%s\" busy=%u running=%u", text, busy, s->n_running);
+    log_write(LOG_ERROR, "check", "what=\"%s\" busy=%u running=%u sessions_in_flight=%u jobs_in_flight=%u",
+              text, busy, s->n_running, in_flight, flying);
     abort();
 }
 
@@ -67,6 +86,8 @@ static void *thread_main(void *arg)
         take_messages(s);
         s->now_ns = s->o.now_ns();
         ask_begin(s);
+        while (step_take_back(s, false))
+            ;
         queue_sweep(s);
         solo_return(s);
         bool worked = step_run(s);
@@ -77,10 +98,12 @@ static void *thread_main(void *arg)
             continue;
         }
         bool pending = s->n_running || s->waiting;
-        room_ask_worth(s, true);
-        status_publish(s, pending ? "waiting for readers" : "idle");
+        if (!s->n_flights) {
+            room_ask_worth(s, true);
+            status_publish(s, pending ? "waiting for readers" : "idle");
+        }
         ask_end(s);
-        queue_wait(s->inbox, pending ? HEARTBEAT_MS : -1);
+        queue_wait(s->inbox, pending && !s->n_flights ? HEARTBEAT_MS : -1);
     }
     take_messages(s);
     ask_begin(s);
@@ -94,6 +117,11 @@ static void *thread_main(void *arg)
 static int check_options(const struct sched *s, char *err, size_t errlen)
 {
     const struct sched_options *o = &s->o;
+    if (!o->groups || o->groups > o->slots || o->slots % o->groups) {
+        snprintf(err, errlen, "scheduler options: %u groups, which is no divisor of %u slots", o->groups,
+                 o->slots);
+        return -EINVAL;
+    }
     if (o->context < 2 || !o->slots || !o->rows || o->rows > o->slots || !o->queue_max || !o->chunk_tokens ||
         !o->max_pause_ms) {
         snprintf(err, errlen,
@@ -113,6 +141,8 @@ static int check_options(const struct sched *s, char *err, size_t errlen)
 
 static void sched_free(struct sched *s)
 {
+    engine_watch(s->engine, NULL, NULL);
+    step_clear(s);
     histories_clear(&s->h);
     policy_host_free(s->host);
     snapshot_free(s->snapshot);
@@ -125,9 +155,8 @@ static void sched_free(struct sched *s)
     events_clear(&s->ring);
     admission_clear(&s->admission);
     queue_free(s->inbox);
-    void *const lists[] = { s->bytes,         s->nothing, s->superseded, s->giveup_list,
-                            s->giveup_tokens, s->worth,   s->candidates, s->wants,
-                            s->running,       s->rows,    s->row_jobs };
+    void *const lists[] = { s->bytes, s->nothing,    s->superseded, s->giveup_list, s->giveup_tokens,
+                            s->worth, s->candidates, s->wants,      s->running };
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]);
     free(s);
@@ -147,10 +176,8 @@ static int allocate_lists(struct sched *s)
     s->candidates = calloc((size_t)o->slots + o->queue_max, sizeof *s->candidates);
     s->wants = calloc(n, sizeof *s->wants);
     s->running = calloc(n, sizeof(struct job *));
-    s->rows = calloc(o->rows, sizeof *s->rows);
-    s->row_jobs = calloc(o->rows, sizeof(struct job *));
     bool all = s->bytes && s->nothing && s->superseded && s->giveup_list && s->giveup_tokens && s->worth &&
-               s->candidates && s->wants && s->running && s->rows && s->row_jobs;
+               s->candidates && s->wants && s->running;
     return all ? 0 : -ENOMEM;
 }
 
@@ -159,7 +186,7 @@ static int open_histories(struct sched *s)
 {
     struct slots_options so = {
         .n_slots = s->o.slots,
-        .group_slots = s->o.slots,
+        .group_slots = s->o.slots / s->o.groups,
         .turn_token = s->o.turn_token,
         .key = { rng_system_seed(), rng_system_seed() },
     };
@@ -192,8 +219,10 @@ static int allocate(struct sched *s)
     int r = allocate_lists(s);
     if (r == 0)
         r = admission_init(&s->admission, o->rows, o->slots, o->queue_max);
-    if (r == 0) /* every admitted job and one wake: a push of a job never fails */
-        r = queue_new((size_t)o->slots + o->queue_max + 1, &s->inbox);
+    if (r == 0) /* every admitted job and what wakes: a push never fails */
+        r = queue_new((size_t)o->slots + o->queue_max + 2, &s->inbox);
+    if (r == 0)
+        r = step_init(s);
     if (r == 0)
         r = status_init(s);
     if (r == 0)
@@ -216,6 +245,8 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
     s->engine = e;
     s->tokenizer = t;
     s->o = *o;
+    if (!s->o.groups)
+        s->o.groups = 1;
     atomic_init(&s->max_pause_ms, o->max_pause_ms);
     s->n_vocab = info.n_vocab;
     s->blocks = info.blocks;
@@ -228,6 +259,8 @@ int sched_start(struct engine *e, const struct tokenizer *t, const struct sched_
         goto fail;
     r = allocate(s);
     if (r == 0) {
+        if (s->flights_max > 1)
+            engine_watch(e, window_finished, s);
         ask_begin(s);
         room_ask_worth(s, true);
         status_publish(s, "idle");

@@ -95,7 +95,8 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
 struct sched_options {
     uint32_t context;         /* tokens of one request, prompt and answer */
     uint32_t slots;           /* conversations kept */
-    uint32_t rows;            /* requests running at once, <= slots */
+    uint32_t groups;          /* a divisor of slots: a window serves the slots of one; 0: one */
+    uint32_t rows;            /* requests running at once, over all groups, <= slots */
     uint32_t queue_max;       /* waiting requests */
     uint32_t chunk_tokens;    /* longest prompt chunk, 512 */
     uint32_t max_pause_ms;    /* longest chunk between two decode windows of a stream */

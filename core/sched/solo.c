@@ -168,7 +168,7 @@ static struct job *left_alone(const struct sched *s)
     struct job *j = s->n_running == 1 && !s->waiting ? s->running[0] : NULL;
     if (!j || j->at == s->h.n || j->returned >= RETURNS_MAX || j->id_slot >= 0)
         return NULL;
-    bool decodes = queue_unread(s, j) == 1 && !atomic_load(&j->paused);
+    bool decodes = reading_is_stream(s, j) && !j->flying;
     return decodes && j->max_new - j->generated >= RETURN_TOKENS ? j : NULL;
 }
 
@@ -206,7 +206,6 @@ uint32_t solo_draft(struct sched *s, struct job *j)
     struct solo *solo = &s->solo;
     uint32_t left = j->max_new - j->generated, most = left ? left - 1 : 0;
     solo->fed[0] = j->seq[j->n_seq - 1];
-    solo->n_draft = 0;
     if (most > DRAFTS_MAX)
         most = DRAFTS_MAX;
     if (most > s->o.chunk_tokens - 1)
@@ -223,6 +222,5 @@ uint32_t solo_draft(struct sched *s, struct job *j)
     /* A guess is not worth somebody's history. */
     if (session_blocks_needed(s->h.sessions[j->at], 1 + n) > histories_free_blocks(&s->h))
         n = 0;
-    solo->n_draft = n;
     return 1 + n;
 }

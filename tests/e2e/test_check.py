@@ -141,6 +141,7 @@ def test_what_cannot_serve_does_not_pass(berth, synthetic_model, tmp_path):
         ({"model": {**model, "chat_template": str(tmp_path)}}, "is a directory"),
         ({"engine": {"threads": 257}}, "engine.threads: 257 where auto or 1..256"),
         ({"model": {**model, "context": 4096}, "engine": {"kv_tokens": 1024}}, "engine.kv_tokens: 1024 is below"),
+        ({"engine": {"groups": 7}}, "engine.groups: 7 groups do not divide the 64 slots of engine.slots"),
     ]:
         conf = write(tmp_path / "c.json", json.dumps({"model": model, **config}))
         result = berth("check", "--config", conf)

@@ -142,6 +142,7 @@ def test_stages_share_the_layers_and_change_no_answer(start_server):
     for stages in (1, 3):
         server = start_server({"engine.stages": stages, "engine.threads": 2})
         assert server.ready["stages"] == str(stages)
+        assert server.ready["groups"] == {1: "1", 3: "2"}[stages]  # 64 slots are not divided by 3
         layers = re.findall(r"stage number=\d+ layers=(\d+)-(\d+) ", server.log)
         assert len(layers) == (stages if stages > 1 else 0)
         if stages > 1:

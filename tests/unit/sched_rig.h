@@ -3,6 +3,7 @@
 #pragma once
 #include "engine/engine_impl.h"
 #include "sched/placement.h"
+#include "sched_gate.h"
 #include "util/buf.h"
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -40,29 +41,12 @@ static atomic_uint_least64_t rig_spent_ns; /* what windows took by that clock */
 static atomic_uint_least64_t rig_token_ns = 20000;
 static atomic_uint rig_starts;
 static atomic_uint_least64_t rig_n_computed; /* tokens that went through the engine */
+static const char *rig_file = "tiny-chatml.gguf";
+static uint32_t rig_stages = 1;
+/* Called by each stage for each window; may be NULL. */
+static void (*rig_on_window)(const struct ops_dev *d, const struct ops_attention *a);
 
-/* A gate that windows stand before when they are computed and nothing of them is noted yet, so that a test
- * knows what has arrived when the next one is planned. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool shut;
-    unsigned passed, standing;
-} rig_gate = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 static _Thread_local bool rig_computed; /* a window, and it has not stood before the gate */
-
-static void rig_stand(void)
-{
-    pthread_mutex_lock(&rig_gate.lock);
-    rig_gate.standing++;
-    pthread_cond_broadcast(&rig_gate.changed);
-    while (rig_gate.shut && !rig_gate.passed)
-        pthread_cond_wait(&rig_gate.changed, &rig_gate.lock);
-    rig_gate.passed -= rig_gate.shut;
-    rig_gate.standing--;
-    pthread_cond_broadcast(&rig_gate.changed);
-    pthread_mutex_unlock(&rig_gate.lock);
-}
 
 /* The scheduler's clock. It moves with the work alone, so that chunks are as long on a busy machine as on an
  * idle one. The scheduler asks it first thing after a window: what passes at the gate counts after that. */
@@ -78,6 +62,8 @@ static inline uint64_t rig_now_ns(void)
 
 static void rig_attention(struct ops_dev *d, const struct ops_attention *a)
 {
+    if (a->layer == 0 && rig_on_window)
+        rig_on_window(d, a);
     if (a->layer == 0) {
         atomic_fetch_add(&rig_n_computed, a->n_tokens);
         atomic_fetch_add(&rig_spent_ns, 50000 + atomic_load(&rig_token_ns) * a->n_tokens);
@@ -88,52 +74,15 @@ static void rig_attention(struct ops_dev *d, const struct ops_attention *a)
 static int rig_sync(struct ops_dev *d, char *err, size_t errlen)
 {
     int r = rig_real->sync(d, err, errlen);
-    rig_computed = true;
+    if (rig_stages > 1)
+        rig_stand(); /* once in each stage */
+    else
+        rig_computed = true;
     if (r < 0 || atomic_load(&rig_failures) == 0)
         return r;
     atomic_fetch_sub(&rig_failures, 1);
     snprintf(err, errlen, "the device failed, as it was told to");
     return -EIO;
-}
-
-/* From now on every window waits in the engine until it is let through. */
-static inline void rig_shut(void)
-{
-    pthread_mutex_lock(&rig_gate.lock);
-    rig_gate.shut = true;
-    pthread_mutex_unlock(&rig_gate.lock);
-}
-
-/* Waits until a window stands before the gate. */
-static inline void rig_await_window(void)
-{
-    pthread_mutex_lock(&rig_gate.lock);
-    while (!rig_gate.standing)
-        pthread_cond_wait(&rig_gate.changed, &rig_gate.lock);
-    pthread_mutex_unlock(&rig_gate.lock);
-}
-
-/* Lets n windows through, one after another. */
-static inline void rig_pass(unsigned n)
-{
-    for (; n; n--) {
-        rig_await_window();
-        pthread_mutex_lock(&rig_gate.lock);
-        rig_gate.passed = 1;
-        pthread_cond_broadcast(&rig_gate.changed);
-        while (rig_gate.passed)
-            pthread_cond_wait(&rig_gate.changed, &rig_gate.lock);
-        pthread_mutex_unlock(&rig_gate.lock);
-    }
-}
-
-static inline void rig_open_gate(void)
-{
-    pthread_mutex_lock(&rig_gate.lock);
-    rig_gate.shut = false;
-    rig_gate.passed = 0;
-    pthread_cond_broadcast(&rig_gate.changed);
-    pthread_mutex_unlock(&rig_gate.lock);
 }
 
 static inline struct rig rig_open(const struct sched_options *o, uint32_t kv_tokens)
@@ -143,12 +92,13 @@ static inline struct rig rig_open(const struct sched_options *o, uint32_t kv_tok
     struct rig rig = { .o = *o };
     const char *data = getenv("BERTH_TEST_DATA");
     cr_assert(data, "BERTH_TEST_DATA is not set");
-    snprintf(path, sizeof path, "%s/tiny-chatml.gguf", data);
+    snprintf(path, sizeof path, "%s/%s", data, rig_file);
     cr_assert_eq(gguf_open(path, &rig.f, err, sizeof err), 0, "%s: %s", path, err);
     cr_assert_eq(model_read(rig.f, &rig.m, err, sizeof err), 0, "%s", err);
     cr_assert_eq(tokenizer_open(rig.f, &rig.t, err, sizeof err), 0, "%s", err);
     struct engine_options eo = { .isa = "auto",
                                  .threads = 1,
+                                 .stages = rig_stages,
                                  .kv_tokens = kv_tokens,
                                  .max_rows = o->rows,
                                  .max_tokens = o->chunk_tokens + o->rows };

@@ -1,7 +1,8 @@
 /* The scheduler under stress, for ThreadSanitizer, where Criterion does not start: several threads submit,
  * cancel and pause random turns of a few conversations on a pool that is too small for them, while others
  * read its records. Every job must end exactly once, and what the same prompt is answered must always be the
- * same. The scheduler looks over all its books after every step. Usage: sched_stress [JOBS [SEED]] */
+ * same, however many stages and groups there are. The scheduler looks over all its books after every step.
+ * Usage: sched_stress [JOBS [SEED [STAGES [GROUPS]]]] */
 #include "engine/engine.h"
 #include "sched/placement.h"
 #include <pthread.h>
@@ -187,10 +188,11 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-static int run(struct engine *e, const struct tokenizer *t, uint32_t jobs, uint64_t seed)
+static int run(struct engine *e, const struct tokenizer *t, uint32_t jobs, uint64_t seed, uint32_t groups)
 {
     struct sched_options o = { .context = 512,
                                .slots = 8,
+                               .groups = groups,
                                .rows = 4,
                                .queue_max = 16,
                                .chunk_tokens = 64,
@@ -232,15 +234,17 @@ int main(int argc, char **argv)
     const char *data = getenv("BERTH_TEST_DATA");
     uint32_t jobs = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 600;
     uint64_t seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
+    uint32_t stages = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1;
+    uint32_t groups = argc > 4 ? (uint32_t)strtoul(argv[4], NULL, 10) : 1;
     char path[4096], err[512] = "BERTH_TEST_DATA is not set";
     struct gguf *f = NULL;
     struct model *m = NULL;
     struct tokenizer *t = NULL;
     struct engine *e = NULL;
     struct engine_options eo = {
-        .isa = "auto", .threads = 1, .kv_tokens = 640, .max_rows = 4, .max_tokens = 68
+        .isa = "auto", .threads = 1, .stages = stages, .kv_tokens = 640, .max_rows = 4, .max_tokens = 68
     };
-    snprintf(path, sizeof path, "%s/tiny-chatml.gguf", data ? data : "");
+    snprintf(path, sizeof path, "%s/tiny-deep.gguf", data ? data : "");
     int r = data ? gguf_open(path, &f, err, sizeof err) : -1;
     if (r == 0)
         r = model_read(f, &m, err, sizeof err);
@@ -252,7 +256,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "sched_stress: %s\n", err);
         return 1;
     }
-    r = run(e, t, jobs, seed);
+    r = run(e, t, jobs, seed, groups);
     engine_close(e);
     tokenizer_free(t);
     model_free(m);

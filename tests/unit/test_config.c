@@ -256,6 +256,7 @@ Test(config, rules_between_keys_are_checked_with_the_line)
 {
     static const char *const fit[] = { "{}", "{\"model\": {\"context\": 99999}}",
                                        "{\"engine\": {\"kv_tokens\": 256}}",
+                                       "{\"engine\": {\"slots\": 12, \"groups\": 4}}",
                                        "{\"model\": {\"context\": 300}, \"engine\": {\"kv_tokens\": 300}}" };
     struct config *c;
 
@@ -267,6 +268,17 @@ Test(config, rules_between_keys_are_checked_with_the_line)
     cr_assert_eq(load("{\"model\": {\"context\": 301},\n\"engine\": {\"kv_tokens\": 300}}", &c), 0);
     cr_expect_eq(config_check_rules(c, err, sizeof err), -EINVAL);
     cr_expect(strstr(err, "engine.kv_tokens: 300 is below model.context, 301") == err &&
+                  strstr(err, "line 2)"),
+              "%s", err);
+    config_free(c);
+}
+
+Test(config, groups_divide_the_slots)
+{
+    struct config *c;
+    cr_assert_eq(load("{\"engine\": {\"slots\": 12,\n\"groups\": 5}}", &c), 0);
+    cr_expect_eq(config_check_rules(c, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "engine.groups: 5 groups do not divide the 12 slots of engine.slots") == err &&
                   strstr(err, "line 2)"),
               "%s", err);
     config_free(c);
