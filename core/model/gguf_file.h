@@ -1,5 +1,5 @@
 /* Gguf, inside: what gguf.c (opening), gguf_keys.c (reading values) and gguf_types.c (tensor types) share.
- * Nobody else includes this. */
+ * Beside them fingerprint.c includes this, and nobody else. */
 #pragma once
 #include "model/gguf.h"
 

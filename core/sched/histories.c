@@ -27,6 +27,7 @@ int histories_init(struct histories *h, struct engine *e, const struct slots_opt
 
 void histories_clear(struct histories *h)
 {
+    session_free(h->incoming);
     for (uint32_t i = 0; h->sessions && i <= h->n; i++)
         session_free(h->sessions[i]);
     free(h->sessions);
@@ -102,6 +103,16 @@ int histories_move(struct histories *h, uint32_t from, uint32_t to)
     return 0;
 }
 
+int histories_put(struct histories *h, uint32_t at, const struct slots_given *g)
+{
+    int error = slots_put(h->table, at, g);
+    if (error < 0)
+        return error;
+    session_swap(h->sessions[at], h->incoming);
+    session_cut(h->incoming, 0);
+    return 0;
+}
+
 void histories_cut(struct histories *h, uint32_t at, uint32_t n)
 {
     if (slots_cut(h->table, at, n) == 0)
@@ -115,6 +126,17 @@ uint32_t histories_free_blocks(const struct histories *h)
     return info.blocks - info.blocks_used;
 }
 
+static uint32_t mark_blocks(const struct session *s, bool *seen)
+{
+    uint32_t n_blocks, n_new = 0;
+    const uint32_t *blocks = session_blocks(s, &n_blocks);
+    for (uint32_t b = 0; seen && b < n_blocks; b++) {
+        n_new += !seen[blocks[b]];
+        seen[blocks[b]] = true;
+    }
+    return n_new;
+}
+
 bool histories_check(const struct histories *h, char *err, size_t errlen)
 {
     struct engine_info info;
@@ -122,18 +144,16 @@ bool histories_check(const struct histories *h, char *err, size_t errlen)
     bool *seen = calloc((size_t)info.blocks + 1, sizeof *seen);
     uint32_t distinct = 0;
     for (uint32_t i = 0; i <= h->n; i++) {
-        uint32_t n_blocks, len = session_len(h->sessions[i]), tokens = slots_at(h->table, i)->n;
-        const uint32_t *blocks = session_blocks(h->sessions[i], &n_blocks);
+        uint32_t len = session_len(h->sessions[i]), tokens = slots_at(h->table, i)->n;
         if (len != tokens) {
             snprintf(err, errlen, "history %u: %u tokens in the table, %u in the session", i, tokens, len);
             free(seen);
             return false;
         }
-        for (uint32_t b = 0; seen && b < n_blocks; b++) {
-            distinct += !seen[blocks[b]];
-            seen[blocks[b]] = true;
-        }
+        distinct += mark_blocks(h->sessions[i], seen);
     }
+    if (h->incoming)
+        distinct += mark_blocks(h->incoming, seen);
     bool ok = !seen || distinct + info.blocks_flying == info.blocks_used;
     if (!ok)
         snprintf(err, errlen, "%u blocks in use, the histories hold %u, windows took %u", info.blocks_used,

@@ -16,6 +16,7 @@ struct histories {
     struct slots *table;
     struct session **sessions; /* [n + 1] */
     uint32_t n;                /* slots; main's index too */
+    struct session *incoming;  /* what is being brought in from elsewhere; NULL: nothing */
 };
 
 int histories_init(struct histories *h, struct engine *e, const struct slots_options *o);
@@ -33,6 +34,8 @@ int histories_hand_over(struct histories *h, uint32_t from, uint32_t to, int64_t
 int histories_park(struct histories *h, uint32_t to);
 void histories_swap(struct histories *h, uint32_t a, uint32_t b);
 int histories_move(struct histories *h, uint32_t from, uint32_t to);
+/* As slots_put, with what `incoming` holds, which has that many tokens and is then empty. */
+int histories_put(struct histories *h, uint32_t at, const struct slots_given *g);
 void histories_cut(struct histories *h, uint32_t at, uint32_t n);
 
 /* Blocks of the pool that nobody holds. */

@@ -104,6 +104,10 @@ uint32_t solo_draft(struct sched *s, struct job *j);
 bool room_admits(struct sched *s, const struct candidate *c);
 /* Makes the pool fit the planned rows, at the cost of idle histories. */
 bool room_make(struct sched *s, const struct window *w);
+/* The same for n blocks of somebody else's, who takes none from wanted histories. */
+bool room_make_blocks(struct sched *s, uint32_t n);
+/* Whether that could be done; takes nothing. */
+bool room_has(struct sched *s, uint32_t n);
 /* Requeues the youngest running job (paused ones first). -EAGAIN: it is in a window under way; -ENOSPC: only
  * one runs. */
 int room_requeue_youngest(struct sched *s);

@@ -17,6 +17,8 @@ enum sched_placement_kind {
     SCHED_PROMOTE,         /* a request goes on in `slot` */
     SCHED_BACK_TO_SOLO,    /* a request goes on on main, from slot `source` */
     SCHED_REQUEUE,         /* the request in `slot` waits again, for `reason` */
+    SCHED_LOAD,            /* `slot` holds `tokens` from a file */
+    SCHED_ERASE,           /* `slot` was emptied of `tokens`: it was asked for */
     SCHED_PLACEMENT_KINDS, /* those that are counted */
     SCHED_RELOAD = SCHED_PLACEMENT_KINDS, /* another policy is in use: `generation`, its name is the reason */
     SCHED_RELOAD_FAILED,                  /* all is as it was */

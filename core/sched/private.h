@@ -1,7 +1,7 @@
 /* Private to the scheduler's files: what the scheduler is made of.
- * Lock order: `admission.lock`, `status_lock`, `ring.lock` and `placed.lock` are leaves; none is held while
- * another is taken, nor while a job's on_event or the engine is called. `ring.watch_lock` is held while the
- * watcher of placement events is called, which may take locks of its own. */
+ * Lock order: `admission.lock`, `status_lock`, `ring.lock`, `placed.lock` and `visits.lock` are leaves; none
+ * is held while another is taken, nor while a job's on_event or the engine is called. `ring.watch_lock` is
+ * held while the watcher of placement events is called, which may take locks of its own. */
 #pragma once
 #include "engine/drafts.h"
 #include "model/textout.h"
@@ -10,6 +10,7 @@
 #include "sched/job.h"
 #include "sched/placed.h"
 #include "sched/placement.h"
+#include "sched/visit.h"
 #include "sched/windows.h"
 #include "slots/giveup.h"
 #include "slots/misses.h"
@@ -101,6 +102,7 @@ struct sched {
     struct job **running;         /* by start */
     uint32_t n_running;
     struct solo solo;
+    struct visits visits;
     struct window *windows; /* [n_windows] */
     uint32_t n_windows;
     uint32_t n_flights, flights_max;     /* windows under way */

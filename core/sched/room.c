@@ -47,9 +47,10 @@ static void list_histories(struct sched *s, struct job *j, bool with_worth)
     for (uint32_t i = 0; i <= s->h.n; i++) {
         const struct slots_history *h = slots_at(s->h.table, i);
         struct giveup_history *g = &s->giveup_list[i];
-        *g = (struct giveup_history){
-            .tokens = h->n, .busy = h->busy, .reliable = h->reliable, .wanted = is_wanted(s, i, j)
-        };
+        *g = (struct giveup_history){ .tokens = h->n,
+                                      .busy = h->busy || i == visits_spared(s),
+                                      .reliable = h->reliable,
+                                      .wanted = is_wanted(s, i, j) };
         g->blocks = session_blocks(s->h.sessions[i], &g->n_blocks);
         if (!with_worth)
             continue;
@@ -152,7 +153,20 @@ static bool may_take_wanted(const struct sched *s, const struct window *w)
     return aged;
 }
 
-bool room_make(struct sched *s, const struct window *w)
+bool room_make_blocks(struct sched *s, uint32_t n)
+{
+    return give_up(s, n, false);
+}
+
+bool room_has(struct sched *s, uint32_t n)
+{
+    (void)queue_order(s);
+    list_histories(s, NULL, false);
+    int64_t idle = giveup_plan(s->giveup, s->giveup_list, s->h.n + 1, UINT32_MAX, false, s->giveup_tokens);
+    return idle >= 0 && n <= histories_free_blocks(&s->h) + (uint64_t)idle;
+}
+
+static bool make(struct sched *s, const struct window *w)
 {
     /* Giving up a history can also end the sharing of a block that would have been copied: hence the second
      * look. */
@@ -161,6 +175,11 @@ bool room_make(struct sched *s, const struct window *w)
             return true;
     return may_take_wanted(s, w) &&
            (give_up(s, blocks_needed(w), true) || give_up(s, blocks_needed(w), true));
+}
+
+bool room_make(struct sched *s, const struct window *w)
+{
+    return make(s, w) || (visits_give_way(s) && make(s, w));
 }
 
 int room_requeue_youngest(struct sched *s)

@@ -2,7 +2,8 @@
  *
  * Files: sched.c (doors, the loop), admission.c (who is in), queue.c (the waiting list and its order),
  * claim.c (from the queue into a slot), ask.c (questions to the policy), solo.c (main: parking, promotion,
- * drafts), room.c (memory), histories.c (the slot table and the engine's sessions as one), reading.c (prompts
+ * drafts), room.c (memory), histories.c (the slot table and the engine's sessions as one), visit.c, slotio.c,
+ * slotfile.c (histories to files and back), reading.c (prompts
  * and their chunks), step.c (windows), job.c (one generation), events.c (the ring of placement events),
  * placed.c (why the last requests ran where they did), count.c (times, misses, returns), status.c (the
  * published record). */
@@ -89,8 +90,9 @@ static void *thread_main(void *arg)
         while (step_take_back(s, false))
             ;
         queue_sweep(s);
+        bool visited = visits_serve(s);
         solo_return(s);
-        bool worked = step_run(s);
+        bool worked = step_run(s) || visited;
         if (s->o.check)
             check(s);
         if (worked) {
@@ -106,6 +108,7 @@ static void *thread_main(void *arg)
         queue_wait(s->inbox, pending && !s->n_flights ? HEARTBEAT_MS : -1);
     }
     take_messages(s);
+    visits_close(s);
     ask_begin(s);
     end_all(s);
     status_publish(s, "stopped");
@@ -150,6 +153,7 @@ static void sched_free(struct sched *s)
     drafts_free(s->solo.drafts);
     misses_free(s->misses);
     returns_free(s->returns);
+    visits_clear(&s->visits);
     status_clear(s);
     placed_clear(&s->placed);
     events_clear(&s->ring);
@@ -229,6 +233,8 @@ static int allocate(struct sched *s)
         r = events_init(&s->ring);
     if (r == 0)
         r = placed_init(&s->placed);
+    if (r == 0)
+        r = visits_init(&s->visits);
     return r < 0 ? r : open_histories(s);
 }
 

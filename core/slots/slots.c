@@ -460,6 +460,29 @@ int slots_cut(struct slots *s, uint32_t at, uint32_t n)
     return 0;
 }
 
+int slots_put(struct slots *s, uint32_t at, const struct slots_given *g)
+{
+    if (at >= s->n || !g->n || g->turn_tokens > g->n)
+        return -EINVAL;
+    if (!is_idle(s, at))
+        return -EBUSY;
+    struct slots_history *h = &s->h[at];
+    int r = grow(s, h, g->n);
+    if (r < 0)
+        return r;
+    forget(s, at);
+    memcpy(h->tokens, g->tokens, g->n * sizeof *h->tokens);
+    h->n = g->n;
+    h->turn_tokens = g->turn_tokens;
+    h->turn_at = last_turn(s, h->tokens, h->n);
+    h->cut = g->cut;
+    h->salt = g->salt;
+    h->label = g->label;
+    hasher_extend(&s->hasher, h->salt, h->tokens, h->n, 0, h->hashes);
+    extend_shared(s, at, 0);
+    return 0;
+}
+
 int slots_clear(struct slots *s, uint32_t at)
 {
     if (at >= s->n)

@@ -67,6 +67,15 @@ struct slots_request {
     bool resumed;                  /* runs again after a requeue: not another turn */
 };
 
+/* A history from elsewhere, complete. */
+struct slots_given {
+    const int32_t *tokens;
+    uint32_t n, turn_tokens; /* turn_tokens <= n */
+    bool cut;
+    uint64_t salt;
+    struct slots_label label;
+};
+
 enum slots_end { /* how a request ends */
                  SLOTS_END_STOP,
                  SLOTS_END_STRING, /* a stop string */
@@ -115,6 +124,8 @@ int slots_copy(struct slots *s, uint32_t from, uint32_t to, uint32_t n);
 int slots_move(struct slots *s, uint32_t from, uint32_t to);
 /* Exchanges two histories, requests running there included. Excluded and held stay where they are. */
 int slots_swap(struct slots *s, uint32_t a, uint32_t b);
+/* `at` (idle) becomes what was given. */
+int slots_put(struct slots *s, uint32_t at, const struct slots_given *g);
 /* The host gives up what lies after n tokens of an idle history. */
 int slots_cut(struct slots *s, uint32_t at, uint32_t n);
 /* Forgets an idle history. */

@@ -368,6 +368,30 @@ static void op_cut(struct world *w)
     }
 }
 
+static void op_put(struct world *w)
+{
+    uint32_t at = below(w, ALL);
+    const struct slow *like = &w->h[below(w, ALL)];
+    int32_t tokens[MAX_LEN];
+    struct slots_given g = { .tokens = tokens, .salt = !below(w, 8), .cut = below(w, 2) };
+    for (uint32_t i = 0; i < MAX_LEN; i++)
+        tokens[i] = i < like->n && below(w, 30) ? like->tokens[i] : (int32_t)below(w, 3);
+    struct slow given = { .n = g.n = below(w, MAX_LEN), .reliable = true, .salt = g.salt };
+    memcpy(given.tokens, tokens, sizeof given.tokens);
+    given.turns = g.turn_tokens = g.cut ? below(w, g.n + 2) : slow_turns(&given);
+    given.cut = g.cut;
+    g.label = given.label = (struct slots_label){ .last_use_ns = w->now, .turns = below(w, 9) };
+    struct slow *h = &w->h[at];
+    int expected = !g.n || g.turn_tokens > g.n ? -EINVAL : h->busy ? -EBUSY : 0;
+    cr_assert_eq(slots_put(w->s, at, &g), expected);
+    if (expected)
+        return;
+    given.excluded = h->excluded;
+    given.held = h->held;
+    *h = given;
+    w->done[9]++;
+}
+
 static void op_flags(struct world *w)
 {
     uint32_t at = below(w, ALL), bit = below(w, 2);
@@ -408,7 +432,7 @@ static void operate(struct world *w)
 {
     static void (*const operations[])(
         struct world *) = { op_begin, op_append,    op_append, op_append, op_end, op_begin, op_append,
-                            op_copy,  op_hand_over, op_move,   op_swap,   op_cut, op_flags };
+                            op_copy,  op_hand_over, op_move,   op_swap,   op_cut, op_put,   op_flags };
     w->now += below(w, 3) * 5; /* equal times happen */
     if (below(w, 16) == 0)
         another_prompt(w);

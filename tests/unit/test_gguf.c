@@ -1,6 +1,7 @@
 /* Gguf: right files are read back as written; wrong ones are refused with words that name what is wrong; no
  * bytes whatever make it read outside the file. */
 #include "gguf_write.h"
+#include "model/fingerprint.h"
 #include "model/gguf_file.h"
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -420,4 +421,55 @@ Test(gguf, flipped_bits_anywhere_are_refused_or_readable)
     }
     free(copy);
     free(file.data);
+}
+
+/* ---- fingerprints ---- */
+
+struct marks {
+    uint8_t model[FINGERPRINT_LEN], tokenizer[FINGERPRINT_LEN];
+};
+
+/* A model whose parts are told by letters: w: a weight, g: a hyperparameter, r: a remark, t: a token's text,
+ * c: the chat template, n: a tensor's name, o: only the order of keys. */
+static struct marks marks_of(char other)
+{
+    struct gguf_write w = { 0 };
+    char err[256] = "";
+    struct gguf *f;
+    struct marks m;
+    static uint8_t weights[40000];
+    const char *words[] = { "a", other == 't' ? "x" : "b", "c" };
+    if (other != 'o')
+        write_u32(&w, "llama.block_count", other == 'g' ? 3 : 2);
+    write_text(&w, "general.name", other == 'r' ? "mine" : "theirs");
+    write_text(&w, "tokenizer.chat_template", other == 'c' ? "{{ x }}" : "");
+    write_texts(&w, "tokenizer.ggml.tokens", words, 3);
+    if (other == 'o')
+        write_u32(&w, "llama.block_count", 2);
+    memset(weights, other == 'w' ? 1 : 0, sizeof weights);
+    write_tensor(&w, other == 'n' ? "b" : "a", 0, 100, 100, weights, sizeof weights);
+    struct bytes file = write_finish(&w, NULL);
+    cr_assert_eq(open_bytes(file.data, file.len, &f, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(fingerprint_model(f, m.model), 0);
+    cr_assert_eq(fingerprint_tokenizer(f, m.tokenizer), 0);
+    gguf_close(f);
+    free(file.data);
+    return m;
+}
+
+Test(fingerprint, what_decides_counts_and_nothing_else)
+{
+    static const struct {
+        char other;
+        bool model, tokenizer;
+    } cases[] = { { 'w', true, false },  { 'g', true, false },  { 'n', true, false }, { 't', false, true },
+                  { 'r', false, false }, { 'c', false, false }, { 'o', false, false } };
+    struct marks first = marks_of('-');
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct marks m = marks_of(cases[i].other);
+        cr_expect_eq(memcmp(m.model, first.model, sizeof m.model) != 0, cases[i].model, "model, %c",
+                     cases[i].other);
+        cr_expect_eq(memcmp(m.tokenizer, first.tokenizer, sizeof m.tokenizer) != 0, cases[i].tokenizer,
+                     "tokenizer, %c", cases[i].other);
+    }
 }
