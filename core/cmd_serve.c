@@ -10,6 +10,7 @@
 #include "cmd_serve_notify.h"
 #include "cmd_serve_reload.h"
 #include "sched/placement.h"
+#include "sched/slotio.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
@@ -26,6 +27,8 @@ struct server {
     struct reload *reload;
     struct admin *admin;
     struct loaded model;
+    int save_dir;
+    struct slotfile_kind slot_kind;
     struct sched *sched;
     struct api *api;
     struct http *http;
@@ -141,6 +144,16 @@ static int start_sched(struct server *s, char *err, size_t errlen)
     return sched_start(l->engine, l->tokenizer, &o, &s->sched, err, errlen);
 }
 
+/* What saved conversations are compared with. */
+static int open_save_dir(struct server *s, char *err, size_t errlen)
+{
+    const struct loaded *l = &s->model;
+    sched_slot_kind(l->engine, l->name, &s->slot_kind);
+    memcpy(s->slot_kind.model, l->model_print, sizeof s->slot_kind.model);
+    memcpy(s->slot_kind.tokenizer, l->tokenizer_print, sizeof s->slot_kind.tokenizer);
+    return check_save_dir(s->config, &s->save_dir, err, errlen);
+}
+
 static json_t *policy_json(void *reload)
 {
     return admin_policy_json(reload);
@@ -168,6 +181,8 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .stages = l->info.n_stages,
         .groups = l->groups,
         .slots = l->slots,
+        .save_dir = s->save_dir,
+        .slot_kind = &s->slot_kind,
         .workers = (uint32_t)c->server.workers,
         .max_json_depth = (uint32_t)c->server.max_json_depth,
         .max_unsent_bytes = (uint32_t)c->server.max_unsent_bytes,
@@ -267,6 +282,8 @@ static int start_all(struct server *s, const struct reload_options *o, char *err
     if (r == 0)
         r = load_model(s->config, &s->model, err, errlen);
     if (r == 0)
+        r = open_save_dir(s, err, errlen);
+    if (r == 0)
         r = start_sched(s, err, errlen);
     if (r == 0)
         r = start_api(s, err, errlen);
@@ -294,17 +311,20 @@ static void stop_all(struct server *s)
     reload_free(s->reload);
     free(s->routes);
     free(s->keys);
+    if (s->save_dir >= 0)
+        close(s->save_dir);
     loaded_clear(&s->model);
 }
 
 static int serve(const struct reload_options *o, uint64_t start_ns)
 {
-    struct server s = { .config = o->config };
+    struct server s = { .config = o->config, .save_dir = -1 };
     char err[1400] = "", quoted[512];
     enum log_level level = LOG_INFO;
     log_level_parse(s.config->log.level, &level);
     log_level_set(level);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow any further is an error, not the end */
     /* A rotated log or a closed terminal is no reason to end; SIGHUP is answered once the loop runs. */
     signal(SIGHUP, SIG_IGN);
     signal(SIGUSR1, SIG_IGN);

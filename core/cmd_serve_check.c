@@ -4,9 +4,11 @@
 #include "cmd_serve_load.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int load_keys(const char *path, struct http_key **ret_keys, size_t *ret_n, char *err, size_t errlen)
 {
@@ -45,6 +47,34 @@ int check_keys(const struct config *c, bool try_bind, struct http_key **ret_keys
     return 0;
 }
 
+int check_save_dir(const struct config *c, int *ret_dir, char *err, size_t errlen)
+{
+    const char *path = c->cache.save_dir;
+    int dir = -1;
+
+    if (path) {
+        dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (dir < 0 || faccessat(dir, ".", W_OK | X_OK, 0) < 0) {
+            int r = -errno;
+            snprintf(err, errlen, "cache.save_dir: %s: %s", path, strerror(errno));
+            if (dir >= 0)
+                close(dir);
+            return r;
+        }
+    }
+    *ret_dir = dir;
+    return 0;
+}
+
+static int try_save_dir(const struct config *c, char *err, size_t errlen)
+{
+    int dir = -1, r = check_save_dir(c, &dir, err, errlen);
+
+    if (r == 0 && dir >= 0)
+        close(dir);
+    return r;
+}
+
 int check_settings(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
                    char *err, size_t errlen)
 {
@@ -52,5 +82,7 @@ int check_settings(const struct config *c, bool try_bind, struct http_key **ret_
 
     if (r == 0)
         r = config_check_files(c, err, errlen);
+    if (r == 0)
+        r = try_save_dir(c, err, errlen);
     return r < 0 ? r : check_keys(c, try_bind, ret_keys, ret_n_keys, err, errlen);
 }

@@ -279,8 +279,14 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
     l->n_embd = m->n_embd;
     l->n_params = m->n_params;
     l->file_bytes = gguf_file_size(f);
+    if (c->cache.save_dir) {
+        r = fingerprint_model(f, l->model_print);
+        if (r == 0)
+            r = fingerprint_tokenizer(f, l->tokenizer_print);
+    }
     snprintf(l->arch, sizeof l->arch, "%s", m->arch);
-    r = choose_sizes(c, m, l, err, errlen);
+    if (r == 0)
+        r = choose_sizes(c, m, l, err, errlen);
     if (r == 0)
         r = open_engine(c, f, m, l, err, errlen);
     model_free(m);

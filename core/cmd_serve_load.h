@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "http/http.h"
 #include "model/chat.h"
+#include "model/fingerprint.h"
 #include "model/tokenizer.h"
 
 struct loaded {
@@ -19,6 +20,7 @@ struct loaded {
     int32_t turn_token; /* -1: the model has none */
     uint64_t n_params, file_bytes;
     size_t kv_bytes;
+    uint8_t model_print[FINGERPRINT_LEN], tokenizer_print[FINGERPRINT_LEN]; /* with a folder to save in */
 };
 
 /* Tokens of a prompt chunk: the engine's windows have room for one and a token for every row. */
@@ -32,6 +34,8 @@ int check_settings(const struct config *c, bool try_bind, struct http_key **ret_
 /* The keys and the addresses alone: what a reload can change of these. */
 int check_keys(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
                char *err, size_t errlen);
+/* Opens the folder of saved conversations, in which files can be made; -1 where none is named. */
+int check_save_dir(const struct config *c, int *ret_dir, char *err, size_t errlen);
 /* Reads of the model and the chat template all but the weights. 1, with err saying so, when no model is named
  * and none is in ./models; the template is checked even then. */
 int check_model(const struct config *c, char *err, size_t errlen);

@@ -3,8 +3,9 @@
  * Files: exchange.c (the life of a request), parts.c (what an answer says), work.c (workers), fields*.c (the
  * tables of request fields), read_*.c, talk.c, normalize.c (bodies to conversations), prompt.c (conversations
  * to prompts), identity.c, openai.c, seal.c, api_*.c (dialects), native.c (llama.cpp's
- * endpoints), places.c (slots, why requests ran where they did), feed.c (placement events as they happen),
- * metrics*.c, history.c (figures), admin.c (health), page.c (the help page), jsonout.c (JSON text). */
+ * endpoints), saved.c (conversations to files), places.c (slots, why requests ran where they did), feed.c
+ * (placement events as they happen), metrics*.c, history.c (figures), admin.c (health), page.c (the help
+ * page), jsonout.c (JSON text). */
 #include "api/metrics.h"
 #include "util/clock.h"
 #include "util/rng.h"
@@ -37,6 +38,7 @@ static const struct route_row rows[] = {
     { "GET", "/models/*", HTTP_KEY, api_on_model, NULL },
     { "GET", "/props", HTTP_KEY, api_on_props, NULL },
     { "GET", "/slots", HTTP_WATCH, api_on_slots, NULL },
+    { "POST", "/slots/*", HTTP_ADMIN, api_on_slot_action, NULL },
     { "GET", "/events", HTTP_WATCH, api_on_events, NULL },
     { "GET", "/placements/*", HTTP_WATCH, api_on_placements, NULL },
     { "GET", "/metrics", HTTP_WATCH, api_on_metrics, NULL },
@@ -141,7 +143,9 @@ int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t
     if (r == 0)
         r = feed_new(a, &a->feed);
     if (r == 0)
-        r = workers_start(&a->workers, o->workers);
+        r = workers_start(&a->workers, o->workers, "berth-worker");
+    if (r == 0)
+        r = workers_start(&a->files, 1, "berth-files");
     if (r < 0) {
         if (!*err)
             snprintf(err, errlen, "api: %s", strerror(-r));
@@ -205,6 +209,7 @@ void api_free(struct api *a)
     if (!a)
         return;
     workers_stop(&a->workers);
+    workers_stop(&a->files);
     chat_template_free(a->to_json);
     feed_free(a->feed);
     free(a->history.turn_token);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 struct api;
+struct slotfile_kind;
 
 struct api_live { /* what can change while it runs */
     uint32_t keepalive_s, watchdog_s;
@@ -31,6 +32,8 @@ struct api_options {
     const char *device; /* what computes, in words */
     int32_t turn_token; /* -1: none */
     uint32_t stages, groups;
+    int save_dir;                          /* folder of saved conversations, an open descriptor; -1: none */
+    const struct slotfile_kind *slot_kind; /* what they must agree in; NULL without a folder */
     struct api_live live;
     /* [event thread] What /metrics tells of the policy beside what the scheduler knows; may be NULL. */
     struct json_t *(*policy_json)(void *arg);

@@ -89,10 +89,12 @@ bool parts_call(const struct api_choice *c);
 
 /* exchange.c: the life of one. */
 void exchange_begin(struct http_request *r, void *route_arg); /* the routes' handler */
+void exchange_start(struct api *a, const struct endpoint *endpoint, struct workers *workers,
+                    struct http_request *r);
 void exchange_tick(struct exchange *ex, uint64_t now_ns);
 void exchange_abort(struct exchange *ex, const char *reason);
 /* work.c: the worker's side. */
-int workers_start(struct workers *w, uint32_t n);
+int workers_start(struct workers *w, uint32_t n, const char *name);
 void workers_stop(struct workers *w);
 void workers_push(struct workers *w, struct exchange *ex);
 /* Has api_pump called on the event thread; the caller has set what is to be seen under ex->lock, where it
@@ -125,6 +127,7 @@ extern const struct endpoint api_chat, api_completions, api_messages, api_count_
  */
 void api_on_props(struct http_request *r, void *api);
 void api_on_slots(struct http_request *r, void *api);
+void api_on_slot_action(struct http_request *r, void *api); /* saved.c */
 void api_on_events(struct http_request *r, void *api);
 const char *api_slot_state(const struct sched_slot_status *slot, uint64_t now_ns); /* "protected", ... */
 double api_slot_age_s(const struct sched_slot_status *slot, uint64_t now_ns);      /* since its last use */

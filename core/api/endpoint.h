@@ -16,7 +16,8 @@ struct sampler_choice;
 
 struct endpoint {
     const char *name;
-    unsigned fields; /* which rows of the field table it knows */
+    bool may_be_empty; /* the body */
+    unsigned fields;   /* which rows of the field table it knows */
     const char *id_prefix, *call_prefix, *object, *chunk_object;
     /* [worker] Fills ex->request (prompts included) or ex->reply; a failure goes to ex->error. */
     void (*read)(struct exchange *ex, json_t *body);

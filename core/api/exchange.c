@@ -455,7 +455,12 @@ static void refuse(struct http_request *r, int status, const char *type, const c
 void exchange_begin(struct http_request *r, void *route_arg)
 {
     const struct route_arg *route = route_arg;
-    struct api *a = route->api;
+    exchange_start(route->api, route->endpoint, &route->api->workers, r);
+}
+
+void exchange_start(struct api *a, const struct endpoint *endpoint, struct workers *workers,
+                    struct http_request *r)
+{
     if (a->draining) {
         refuse(r, 503, "server_error", "the server is shutting down");
         return;
@@ -466,12 +471,12 @@ void exchange_begin(struct http_request *r, void *route_arg)
                "Content-Encoding: a body must be sent as it is, not compressed");
         return;
     }
-    struct exchange *ex = exchange_new(a, route->endpoint, r);
+    struct exchange *ex = exchange_new(a, endpoint, r);
     if (!ex) {
         refuse(r, 503, "server_error", "out of memory");
         return;
     }
     ex->body = http_take_body(r);
     http_on_leave(r, on_leave, ex);
-    workers_push(&a->workers, ex);
+    workers_push(workers, ex);
 }

@@ -130,7 +130,7 @@ struct route_arg {
 struct api {
     struct api_options o;
     struct http *http;
-    struct workers workers;
+    struct workers workers, files; /* files: one, which waits for the disk */
     struct http_route *routes;
     struct route_arg *route_args;
     size_t n_routes, longest_piece;

@@ -15,6 +15,8 @@ static json_t *parse_body(struct exchange *ex)
     json_t *value = NULL;
     int r;
     size_t len = ex->body ? evbuffer_get_length(ex->body) : 0;
+    if (!len && ex->endpoint->may_be_empty)
+        return json_object();
     const char *text = len ? (const char *)evbuffer_pullup(ex->body, -1) : "";
     if (!text) {
         api_fail(ex, NULL, "out of memory");
@@ -206,7 +208,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-int workers_start(struct workers *w, uint32_t n)
+int workers_start(struct workers *w, uint32_t n, const char *name)
 {
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
@@ -217,7 +219,7 @@ int workers_start(struct workers *w, uint32_t n)
         int r = pthread_create(&w->threads[w->n], NULL, worker_main, w);
         if (r)
             return -r;
-        pthread_setname_np(w->threads[w->n], "berth-worker");
+        pthread_setname_np(w->threads[w->n], name);
     }
     return 0;
 }

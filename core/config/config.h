@@ -72,6 +72,9 @@ struct config {
     struct {
         int64_t max; /* waiting requests */
     } queue;
+    struct {
+        char *save_dir; /* folder of saved conversations; NULL: none */
+    } cache;
     struct { /* sampling defaults of requests that say nothing */
         double temperature, top_p, min_p, repeat_penalty;
         int64_t top_k;

@@ -112,6 +112,9 @@ const struct config_key config_keys[] = {
       HELP("Requests that may wait; further ones get 429. One client, told by its address and key name, may hold half of "
            "it: behind a proxy without keys all users are one client.") },
 
+    { "cache.save_dir", PATH(cache.save_dir), .tried_later = true, UNIT(""), RESTART,
+      HELP("Folder in which POST /slots/ID?action=save keeps conversations; null: there is none. It must exist.") },
+
     { "sampling.temperature", REAL(sampling.temperature, "0.7", 0, 2), UNIT(""), RELOAD,
       HELP("Default temperature of requests that name none; 0: always the likeliest token.") },
     { "sampling.top_p", REAL(sampling.top_p, "0.95", 0, 1), UNIT(""), RELOAD,

@@ -33,6 +33,7 @@ static const struct {
     { 501, "Not Implemented", "server_error", "api_error" },
     { 503, "Service Unavailable", "server_error", "overloaded_error" },
     { 504, "Gateway Timeout", "server_error", "api_error" },
+    { 507, "Insufficient Storage", "server_error", "api_error" },
     { 529, "Overloaded", "server_error", "overloaded_error" },
 };
 
