@@ -109,13 +109,13 @@ static void put_settings(void *arg, const struct config *c, struct http_rules **
 {
     struct server *s = arg;
     struct api_live live = serve_live(c);
+    /* Refused only without any key beyond loopback, and that was looked at before anything was changed. */
+    if (http_rules_exchange(s->http, rules) < 0)
+        log_write(LOG_ERROR, "reload", "state=partial kept=\"the keys and web origins that were\"");
     api_set_live(s->api, &live);
     sched_set_max_pause(s->sched, (uint32_t)c->engine.max_pause_ms);
     sched_wake(s->sched);
     s->drain_s = c->server.drain_s;
-    /* Refused only without any key beyond loopback, and that was looked at before anything was changed. */
-    if (http_rules_exchange(s->http, rules) < 0)
-        log_write(LOG_ERROR, "reload", "state=partial kept=\"the keys and web origins that were\"");
 }
 
 static void on_reloaded(void *arg, uint64_t ticket, const struct reload_outcome *o)

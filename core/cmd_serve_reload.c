@@ -240,8 +240,15 @@ static int exchange_listeners(struct reload *r, struct change *c, char *err, siz
         if (r->tracing)
             (void)open_trace(r->config->trace.path, &fd, ignored, sizeof ignored);
         (void)policy_trace_use(r->trace, fd);
+        return n;
     }
-    return n;
+    if (n > 0)
+        log_write(
+            LOG_WARN, "policy",
+            "state=left_behind shadows=%d reason=\"they do not return from a call, and compute until the "
+            "server ends\"",
+            n);
+    return 0;
 }
 
 static void put_in_force(struct reload *r, struct change *c)

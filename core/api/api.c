@@ -184,6 +184,7 @@ void api_attach(struct api *a, struct http *h)
 void api_set_live(struct api *a, const struct api_live *live)
 {
     a->o.live = *live;
+    feed_review(a->feed);
 }
 
 void api_drain(struct api *a)

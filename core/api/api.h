@@ -46,7 +46,8 @@ void api_print_fields(FILE *out);
 int api_new(const struct api_options *o, struct api **ret_api, char *err, size_t errlen);
 const struct http_route *api_routes(struct api *a, size_t *ret_n);
 void api_attach(struct api *a, struct http *h);
-/* For all that is asked from now on. Event thread. */
+/* For all that is asked from now on; event streams of those whom the rules of http let in no more end. Event
+ * thread. */
 void api_set_live(struct api *a, const struct api_live *live);
 /* From now on new requests get 503 with Retry-After, and /ready says draining. Event thread. */
 void api_drain(struct api *a);

@@ -230,6 +230,15 @@ void feed_end(struct feed *f)
         leave(f->listeners);
 }
 
+void feed_review(struct feed *f)
+{
+    for (struct listener *l = f->listeners, *next; l; l = next) {
+        next = l->next;
+        if (!http_still_allowed(l->http))
+            leave(l);
+    }
+}
+
 /* ---- the request ---- */
 
 /* The number of the last event that is not wanted again; false: it is none of ours. "" and what comes from

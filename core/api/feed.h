@@ -18,4 +18,6 @@ void feed_free(struct feed *f);
 void feed_tick(struct feed *f);
 /* Ends all streams: the server drains. */
 void feed_end(struct feed *f);
+/* Ends the streams of those who may not listen any more: rules have changed. */
+void feed_review(struct feed *f);
 uint32_t feed_listeners(const struct feed *f);

@@ -138,6 +138,16 @@ const char *auth_origin(const struct http_request *r, bool *ret_refuse)
     return NULL;
 }
 
+bool http_still_allowed(struct http_request *r)
+{
+    bool foreign;
+
+    if (!r->conn) /* whoever it was has left */
+        return false;
+    auth_origin(r, &foreign);
+    return !foreign && auth_host_ok(r) && auth_check(r, r->access) == AUTH_OK;
+}
+
 uint64_t auth_client_key(const struct http_request *r)
 {
     const struct http_conn *c = r->conn;

@@ -84,6 +84,8 @@ void http_rules_free(struct http_rules *rules); /* NULL is fine */
 /* *rules from now on, and in return those that were. -EACCES, and nothing changed, when that would leave a
  * server beyond loopback without any key. */
 int http_rules_exchange(struct http *h, struct http_rules **rules);
+/* Whether the rules in force now would let this request in, for streams without an end. */
+bool http_still_allowed(struct http_request *r);
 /* [any thread] Runs fn(arg) on the event thread, in order of posting. -ENOSPC when the (large) queue is full.
  */
 int http_post(struct http *h, void (*fn)(void *arg), void *arg);

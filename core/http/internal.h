@@ -82,6 +82,7 @@ struct http_request {
     struct evbuffer *body;
     char id[HTTP_ID_MAX + 1];
     char key_name[64];
+    enum http_access access; /* its route's */
     uint64_t client_key;
     uint64_t start_ns;
     int status, pins; /* pins: calls under way that still touch it */

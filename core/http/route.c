@@ -267,7 +267,8 @@ void route_request(struct evhttp_request *ev, void *arg)
     }
     route = find_route(h, r);
     allowed_methods(h, r->path, allow, sizeof allow);
-    may = auth_check(r, route ? route->access : HTTP_OPEN);
+    r->access = route ? route->access : HTTP_OPEN;
+    may = auth_check(r, r->access);
     r->client_key = auth_client_key(r);
     if (answer_before_route(r, c)) {
         note_refusal(r);

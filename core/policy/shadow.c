@@ -134,10 +134,12 @@ static int start(struct policy_loaded *p, struct shadow *ret)
     return 0;
 }
 
-static void stop(struct shadow *one)
+/* False when it is left behind. */
+static bool stop(struct shadow *one)
 {
-    policy_feed_stop(one->feed, false, STOP_MS);
+    bool ended = policy_feed_stop(one->feed, false, STOP_MS);
     release(one->tally);
+    return ended;
 }
 
 /* ---- all ---- */
@@ -212,8 +214,8 @@ int policy_shadows_replace(struct policy_shadows *s, struct policy_loaded *const
     for (size_t i = 0; i < n_old; i++)
         policy_listeners_remove(s->listeners, listener_of(&old[i]));
     for (size_t i = 0; i < n_old; i++)
-        stop(&old[i]);
-    return 0;
+        r += !stop(&old[i]);
+    return r;
 }
 
 static struct policy_shadow_status status_of(const struct shadow *one, uint64_t now_ns)

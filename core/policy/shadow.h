@@ -30,7 +30,8 @@ void policy_shadows_free(struct policy_shadows *s);
 
 /* These instead of those there are; their counts begin at 0. Takes references of its own. All or nothing:
  * the new ones run before an old one is stopped. An old one that hangs in a call is left behind after a
- * second. -E2BIG for more than POLICY_SHADOWS_MAX, -ENOMEM and what pthread_create says; err has the text. */
+ * second: returns how many, whose threads go on for as long as their calls. -E2BIG for more than
+ * POLICY_SHADOWS_MAX, -ENOMEM and what pthread_create says; err has the text. */
 int policy_shadows_replace(struct policy_shadows *s, struct policy_loaded *const *policies, size_t n,
                            char *err, size_t errlen);
 

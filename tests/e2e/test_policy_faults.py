@@ -138,6 +138,20 @@ def test_ready_names_a_call_that_never_returns(start, vocabulary):
     server.kill()
 
 
+def test_a_shadow_that_never_returns_holds_up_nothing_and_is_told_when_it_is_left_behind(start_server, odd, vocabulary, tmp_path):
+    conf = tmp_path / "berth.json"
+    conf.write_text(json.dumps({"policy": {"shadow": [{"path": str(odd("endless")), "settings": {"when": "asked"}}]}}))
+    server = start_server({"engine.threads": 1, "engine.slots": 3}, args=["--config", conf])
+    provoke(server, vocabulary)
+    eventually(lambda: metrics(server)["policy"]["shadows"][0]["stuck"])
+    conf.write_text("{}")
+    server.signal(signal.SIGHUP)
+    server.wait_log(r" warn policy state=left_behind shadows=1 ")
+    server.wait_log(r" reload state=done ")
+    provoke(server, vocabulary)
+    assert metrics(server)["policy"]["shadows"] == []
+
+
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer has its own report")
 @pytest.mark.parametrize("name", ["crashes", "recurses"])
 def test_a_crash_names_the_policy_it_happened_in(start, vocabulary, name):

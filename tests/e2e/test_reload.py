@@ -247,6 +247,30 @@ def test_keys_are_exchanged(conf, tmp_path):
     assert get(server, "/v1/models").status_code == 200
 
 
+def test_who_may_listen_no_longer_is_not_told_any_more(conf, tmp_path):
+    """Streams of events have no end of their own: a key that was taken back must not keep one."""
+    keys = tmp_path / "keys"
+    keys.write_text(key_line("a", "old") + key_line("b", "kept"))
+    conf.set(server__keys_file="keys", server__metrics_open=True)
+    server = conf.start()
+    streams = {key: requests.get(server.url + "/events", headers=bearer(key) if key else {}, stream=True, timeout=60)
+               for key in ("old", "kept", "")}
+    lines = {key: reply.iter_lines() for key, reply in streams.items()}
+    assert all(next(each) == b"retry: 2000" for each in lines.values())
+    keys.write_text(key_line("b", "kept") + key_line("c", "new"))
+    conf.reload("old")
+    assert get(server, "/metrics", headers=bearer("kept")).json()["live"]["event_listeners"] == 3, "open to all, still"
+    conf.set(server__metrics_open=False)
+    conf.reload("kept")
+    for key in ("old", ""):
+        assert sum(b'"kind":"reload"' in line for line in lines[key]) == 1, "and then its end"
+    assert get(server, "/metrics", headers=bearer("kept")).json()["live"]["event_listeners"] == 1
+    found = 0
+    while found < 2:
+        found += b'"kind":"reload"' in next(lines["kept"])
+    streams["kept"].close()
+
+
 def test_a_server_beyond_loopback_keeps_its_keys(conf, tmp_path):
     (tmp_path / "keys").write_text(key_line("a", "first"))
     conf.set(server__keys_file="keys")

@@ -309,7 +309,9 @@ Test(shadow, one_that_hangs_costs_drops_and_is_left_behind)
     cr_assert_eq(policy_shadows_status(r.s, st), 1);
     cr_expect_geq(st[0].dropped, 1000 - 258u);
     cr_expect_eq(heard(&st[0]), st[0].dropped);
-    use(&r, NULL, 0); /* a second, and no longer */
+    char err[256] = "";
+    cr_expect_eq(policy_shadows_replace(r.s, NULL, 0, err, sizeof err), 1,
+                 "a second, and no longer; it is told");
     cr_expect_eq(policy_shadows_status(r.s, st), 0);
     pthread_mutex_unlock(&held);
     policy_loaded_unref(p);
