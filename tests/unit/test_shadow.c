@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <time.h>
 
 /* ---- a policy that answers as it is told ---- */
@@ -19,6 +20,7 @@ struct script {
     double give_up[3];
     uint64_t superseded;
     pthread_mutex_t *held; /* taken while it answers */
+    sem_t *asked;          /* with it: posted before it is taken */
     uint32_t history_size; /* seen */
 };
 
@@ -28,6 +30,7 @@ static int said_place(const void *self, const struct policy_snapshot *s, const s
     struct script *say = (struct script *)(uintptr_t)self;
     (void)r;
     if (say->held) {
+        sem_post(say->asked);
         pthread_mutex_lock(say->held);
         pthread_mutex_unlock(say->held);
     }
@@ -298,10 +301,12 @@ Test(shadow, too_many_change_nothing)
 Test(shadow, one_that_hangs_costs_drops_and_is_left_behind)
 {
     static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
-    static struct script say = { .slot = 0, .held = &held };
+    static sem_t asked;
+    static struct script say = { .slot = 0, .held = &held, .asked = &asked };
     struct rig r = rig_open();
     struct policy_loaded *p = load(&scripted, &say);
     struct policy_shadow_status st[POLICY_SHADOWS_MAX];
+    sem_init(&asked, 0, 0);
     use(&r, &p, 1);
     pthread_mutex_lock(&held);
     for (int i = 0; i < 1000; i++)
@@ -310,6 +315,7 @@ Test(shadow, one_that_hangs_costs_drops_and_is_left_behind)
     cr_expect_geq(st[0].dropped, 1000 - 258u);
     cr_expect_eq(heard(&st[0]), st[0].dropped);
     char err[256] = "";
+    sem_wait(&asked); /* before that it could still be stopped */
     cr_expect_eq(policy_shadows_replace(r.s, NULL, 0, err, sizeof err), 1,
                  "a second, and no longer; it is told");
     cr_expect_eq(policy_shadows_status(r.s, st), 0);
