@@ -52,6 +52,8 @@ void host_memory_reset();
 
 /* ---- stream.cpp */
 void host_drain_device(int device);
+cudaError_t host_give(cudaStream_t s,
+                      std::function<void()> work); /* in the stream's turn, for its device's memory */
 void host_streams_reset();
 
 /* ---- device.cpp */

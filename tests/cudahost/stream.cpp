@@ -260,6 +260,15 @@ void host_drain_device(int device)
             drain(streams[i].get());
 }
 
+cudaError_t host_give(cudaStream_t stream, std::function<void()> work)
+{
+    cudahost_stream *s = own(stream, "work");
+    if (!s)
+        return cudaErrorInvalidResourceHandle;
+    give(s, 1u << s->device, std::move(work));
+    return host_alive();
+}
+
 void host_streams_reset()
 {
     streams.clear();
