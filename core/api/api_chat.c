@@ -164,13 +164,17 @@ static void put_message(const struct api_choice *c, struct buf *out)
 
 static void chat_whole(struct exchange *ex, struct buf *out)
 {
-    const struct api_choice *c = &ex->choices[0];
     openai_head(ex, out);
-    buf_puts(out, ",\"choices\":[{\"index\":0,\"message\":");
-    put_message(c, out);
-    buf_puts(out, ",\"logprobs\":");
-    put_logprobs(ex, c, out);
-    buf_printf(out, ",\"finish_reason\":\"%s\"}],\"usage\":", openai_finish_reason(c));
+    buf_puts(out, ",\"choices\":[");
+    for (uint32_t i = 0; i < ex->n_choices; i++) {
+        const struct api_choice *c = &ex->choices[i];
+        buf_printf(out, "%s{\"index\":%u,\"message\":", i ? "," : "", c->index);
+        put_message(c, out);
+        buf_puts(out, ",\"logprobs\":");
+        put_logprobs(ex, c, out);
+        buf_printf(out, ",\"finish_reason\":\"%s\"}", openai_finish_reason(c));
+    }
+    buf_puts(out, "],\"usage\":");
     openai_usage(ex, out);
     buf_printf(out, ",\"seed\":%" PRId64 ",\"timings\":", ex->request.seed);
     openai_timings(ex, out);

@@ -91,6 +91,7 @@ bool parts_call(const struct api_choice *c);
 void exchange_begin(struct http_request *r, void *route_arg); /* the routes' handler */
 void exchange_start(struct api *a, const struct endpoint *endpoint, struct workers *workers,
                     struct http_request *r);
+struct api_usage exchange_usage(const struct exchange *ex);
 void exchange_tick(struct exchange *ex, uint64_t now_ns);
 void exchange_abort(struct exchange *ex, const char *reason);
 /* work.c: the worker's side. */

@@ -122,24 +122,45 @@ static const char *refusal(const struct exchange *ex, char *text, size_t size)
     return text;
 }
 
+/* Of a prompt that several answers share, what the one that read it found is what was cached. */
+static uint32_t cached_of(const struct exchange *ex, uint32_t prompt)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < ex->n_choices; i++) {
+        const struct api_choice *c = &ex->choices[i];
+        if (c->prompt == prompt && c->started && c->timings.cached < least)
+            least = c->timings.cached;
+    }
+    return least == UINT32_MAX ? 0 : least;
+}
+
+struct api_usage exchange_usage(const struct exchange *ex)
+{
+    struct api_usage u = { 0 };
+    for (uint32_t i = 0; ex->n_choices && i < ex->request.n_prompts; i++) {
+        u.prompt += ex->request.prompts[i].n;
+        u.cached += cached_of(ex, i);
+    }
+    for (uint32_t i = 0; i < ex->n_choices; i++) {
+        u.generated += ex->choices[i].timings.generated;
+        u.reasoning += ex->choices[i].reasoning_tokens;
+    }
+    return u;
+}
+
 /* One line per request that was to generate: lengths and times, never text. */
 static void log_request(const struct exchange *ex)
 {
-    uint64_t prompt = 0, cached = 0, generated = 0;
     char why[256];
     if (!ex->endpoint->whole)
         return;
-    for (uint32_t i = 0; i < ex->n_choices; i++) {
-        prompt += ex->request.prompts[i].n;
-        cached += ex->choices[i].timings.cached;
-        generated += ex->choices[i].timings.generated;
-    }
+    struct api_usage u = exchange_usage(ex);
     const struct sched_timings *t = ex->n_choices ? &ex->choices[0].timings : &(struct sched_timings){ 0 };
     log_write(LOG_INFO, "request",
               "id=%s endpoint=%s outcome=%s stream=%d prompt=%" PRIu64 " cached=%" PRIu64
               " generated=%" PRIu64 " queue_ms=%.0f first_token_ms=%.0f total_ms=%.0f%s",
-              http_request_id(ex->http), ex->endpoint->name, outcome(ex), ex->request.stream, prompt, cached,
-              generated, t->queue_ms, t->first_token_ms,
+              http_request_id(ex->http), ex->endpoint->name, outcome(ex), ex->request.stream, u.prompt,
+              u.cached, u.generated, t->queue_ms, t->first_token_ms,
               (double)(clock_now_ns() - ex->begin_ns) / (double)NS_PER_MS, refusal(ex, why, sizeof why));
 }
 

@@ -85,6 +85,7 @@ static void defaults(struct exchange *ex)
         .frequency_penalty = d->frequency_penalty,
         .seed = -1,
         .id_slot = -1,
+        .n = 1,
         .top_logprobs = -1,
     };
 }
@@ -99,6 +100,9 @@ static void check_together(struct exchange *ex)
                      (long long)q->top_logprobs);
         q->top_logprobs = !q->chat_logprobs ? -1 : q->top_logprobs < 0 ? 0 : q->top_logprobs;
     }
+    if (q->best_of && q->best_of != q->n)
+        api_fail(ex, "best_of", "best_of: %lld is given, and n is %lld; what is allowed is the same as n",
+                 (long long)q->best_of, (long long)q->n);
     if (q->id_slot >= (int64_t)ex->api->o.slots)
         api_fail(ex, "id_slot", "id_slot: %lld is outside -1..%u", (long long)q->id_slot,
                  ex->api->o.slots - 1);

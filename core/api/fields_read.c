@@ -216,15 +216,6 @@ void field_read_suffix(struct exchange *ex, const struct field *f, json_t *value
         api_fail(ex, f->name, "suffix: inserting text is not supported by this server; leave it out");
 }
 
-void field_read_one(struct exchange *ex, const struct field *f, json_t *value)
-{
-    if (!json_is_number(value))
-        fail_type(ex, f, value, "a whole number");
-    else if (json_number_value(value) != 1)
-        api_fail(ex, f->name, "%s: %.15g is not supported by this server; allowed is 1", f->name,
-                 json_number_value(value));
-}
-
 void field_read_messages(struct exchange *ex, const struct field *f, json_t *value)
 {
     if (!json_is_array(value))

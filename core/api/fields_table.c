@@ -58,8 +58,8 @@ const struct field fields_table[] = {
     SPECIAL("logprobs", CHAT, field_read_chat_logprobs, "true or false"),
     INT("top_logprobs", CHAT, top_logprobs, 0, SAMPLER_MAX_TOP_LOGPROBS, "with logprobs"),
     INT("logprobs", COMP, top_logprobs, 0, SAMPLER_MAX_TOP_LOGPROBS, NULL),
-    SPECIAL("n", CHAT | COMP, field_read_one, "1"),
-    SPECIAL("best_of", COMP, field_read_one, "1"),
+    INT("n", CHAT | COMP, n, 1, API_MAX_CHOICES, "answers to each prompt, which is read once; the seed of answer i is seed + i"),
+    INT("best_of", COMP, best_of, 1, API_MAX_CHOICES, "as n: none is left out"),
     SPECIAL("echo", COMP, field_read_echo, "false"),
     SPECIAL("suffix", COMP, field_read_suffix, "an empty string"),
 

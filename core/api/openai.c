@@ -22,18 +22,12 @@ const char *openai_finish_reason(const struct api_choice *c)
 
 void openai_usage(const struct exchange *ex, struct buf *out)
 {
-    uint64_t prompt = 0, cached = 0, generated = 0, reasoning = 0;
-    for (uint32_t i = 0; i < ex->n_choices; i++) {
-        prompt += ex->request.prompts[i].n;
-        cached += ex->choices[i].timings.cached;
-        generated += ex->choices[i].timings.generated;
-        reasoning += ex->choices[i].reasoning_tokens;
-    }
+    struct api_usage u = exchange_usage(ex);
     buf_printf(out,
                "{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64 ",\"total_tokens\":%" PRIu64
                ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
                "},\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64 "}}",
-               prompt, generated, prompt + generated, cached, reasoning);
+               u.prompt, u.generated, u.prompt + u.generated, u.cached, u.reasoning);
 }
 
 static double per(double n, double d)
@@ -43,11 +37,10 @@ static double per(double n, double d)
 
 void openai_timings(const struct exchange *ex, struct buf *out)
 {
-    double cached = 0, prompt = 0, generated = 0, prompt_ms = 0, generate_ms = 0, queue_ms = 0;
+    double prompt = 0, generated = 0, prompt_ms = 0, generate_ms = 0, queue_ms = 0;
     uint64_t drafted = 0, accepted = 0;
     for (uint32_t i = 0; i < ex->n_choices; i++) {
         const struct sched_timings *t = &ex->choices[i].timings;
-        cached += t->cached;
         prompt += t->prompt;
         generated += t->generated;
         prompt_ms += t->prompt_ms;
@@ -64,8 +57,8 @@ void openai_timings(const struct exchange *ex, struct buf *out)
                "\"prompt_per_second\":%.2f,\"predicted_n\":%.0f,\"predicted_ms\":%.3f,\"predicted_per_token_"
                "ms\":%.3f,"
                "\"predicted_per_second\":%.2f,\"queue_ms\":%.3f,\"slot\":%" PRId32,
-               cached, prompt, prompt_ms, per(prompt_ms, prompt), per(prompt * 1e3, prompt_ms), generated,
-               generate_ms, steps > 0 ? per(generate_ms, steps) : 0,
+               (double)exchange_usage(ex).cached, prompt, prompt_ms, per(prompt_ms, prompt),
+               per(prompt * 1e3, prompt_ms), generated, generate_ms, steps > 0 ? per(generate_ms, steps) : 0,
                steps > 0 ? per(steps * 1e3, generate_ms) : 0, queue_ms, ex->choices[0].slot);
     if (drafted)
         buf_printf(out, ",\"draft_n\":%" PRIu64 ",\"draft_n_accepted\":%" PRIu64, drafted, accepted);

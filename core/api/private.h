@@ -58,7 +58,7 @@ struct api_part { /* of an answer: see endpoint.h */
 
 struct api_choice {
     struct exchange *ex;
-    uint32_t index;
+    uint32_t index, prompt; /* prompt: which of the request's it answers */
     uint64_t job;
     struct api_message *done_message; /* kept ready: the last word is never lost to a lack of memory */
     atomic_bool lost;                 /* a message was */

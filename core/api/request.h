@@ -7,6 +7,7 @@
 #define API_MAX_STOPS 16
 #define API_MAX_STOP_BYTES 1024
 #define API_MAX_PROMPTS 128
+#define API_MAX_CHOICES 128 /* answers to one request */
 
 struct api_error {
     int status; /* 0: none */
@@ -18,6 +19,10 @@ struct api_error {
 struct api_prompt {
     int32_t *tokens;
     size_t n;
+};
+
+struct api_usage { /* each prompt counts once, however many answers it has */
+    uint64_t prompt, cached, generated, reasoning;
 };
 
 struct api_identity { /* who asks, as salted numbers; 0: not known (identity.c) */

@@ -101,7 +101,7 @@ static int answers_of(const struct api_request *q)
 
 static bool make_choices(struct exchange *ex)
 {
-    size_t n = ex->request.n_prompts;
+    size_t n = ex->request.n_prompts * (size_t)ex->request.n;
     ex->choices = calloc(n, sizeof *ex->choices);
     if (!ex->choices)
         return false;
@@ -111,6 +111,7 @@ static bool make_choices(struct exchange *ex)
             return false;
         ex->choices[i].ex = ex;
         ex->choices[i].index = i;
+        ex->choices[i].prompt = i / (uint32_t)ex->request.n;
         ex->choices[i].done_message = calloc(1, sizeof(struct api_message));
         if (!ex->choices[i].done_message)
             return false;
@@ -118,40 +119,63 @@ static bool make_choices(struct exchange *ex)
     return true;
 }
 
+/* What is asked of the scheduler for one choice. Of several answers to one prompt the first reads it and the
+ * others take what it has read, whatever cache_prompt says of older ones. */
+static struct sched_job job_of(struct exchange *ex, struct api_choice *c, const int32_t *shown,
+                               size_t n_shown)
+{
+    const struct api_request *q = &ex->request;
+    uint32_t sample = c->index % (uint32_t)q->n;
+    struct sched_job job = {
+        .tokens = q->prompts[c->prompt].tokens,
+        .n_tokens = q->prompts[c->prompt].n,
+        .sampling = fields_sampling(q),
+        .max_new_tokens = (uint32_t)q->max_tokens,
+        .stops = (const char *const *)q->stops,
+        .stop_lens = q->stop_lens,
+        .n_stops = q->n_stops,
+        .cache_prompt = q->cache_prompt || sample,
+        .id_slot = (int32_t)q->id_slot,
+        .samples = (uint32_t)q->n,
+        .client_key = ex->client_key,
+        .session_key = ex->identity.session,
+        .parent_key = ex->identity.parent,
+        .line_key = ex->identity.line,
+        .request_flags = flags_of(ex),
+        .shown = shown,
+        .n_shown = n_shown,
+        .request_id = http_request_id(ex->http),
+        .answers = answers_of(q),
+        .on_event = exchange_on_event,
+        .asks_tool = exchange_asks_tool,
+        .arg = c,
+    };
+    job.sampling.seed += sample;
+    return job;
+}
+
+static bool check_choices(struct exchange *ex)
+{
+    const struct api_request *q = &ex->request;
+    if (q->n_prompts * (size_t)q->n > API_MAX_CHOICES)
+        api_fail(ex, "n", "n: %lld answers to each of %zu prompts are more than the %d that are allowed",
+                 (long long)q->n, q->n_prompts, API_MAX_CHOICES);
+    return !ex->error.status;
+}
+
 static void submit_all(struct exchange *ex)
 {
-    struct api_request *q = &ex->request;
     char err[256] = "";
     int32_t shown[8];
     size_t n_shown = find_shown(ex, shown);
+    if (!check_choices(ex))
+        return;
     if (!make_choices(ex)) {
         submit_error(ex, -ENOMEM, "out of memory");
         return;
     }
     for (uint32_t i = 0; i < ex->n_choices && !atomic_load(&ex->left); i++) {
-        struct sched_job job = {
-            .tokens = q->prompts[i].tokens,
-            .n_tokens = q->prompts[i].n,
-            .sampling = fields_sampling(q),
-            .max_new_tokens = (uint32_t)q->max_tokens,
-            .stops = (const char *const *)q->stops,
-            .stop_lens = q->stop_lens,
-            .n_stops = q->n_stops,
-            .cache_prompt = q->cache_prompt,
-            .id_slot = (int32_t)q->id_slot,
-            .client_key = ex->client_key,
-            .session_key = ex->identity.session,
-            .parent_key = ex->identity.parent,
-            .line_key = ex->identity.line,
-            .request_flags = flags_of(ex),
-            .shown = shown,
-            .n_shown = n_shown,
-            .request_id = http_request_id(ex->http),
-            .answers = answers_of(q),
-            .on_event = exchange_on_event,
-            .asks_tool = exchange_asks_tool,
-            .arg = &ex->choices[i],
-        };
+        struct sched_job job = job_of(ex, &ex->choices[i], shown, n_shown);
         int r = sched_submit(ex->api->o.sched, &job, &ex->choices[i].job, err, sizeof err);
         if (r < 0) {
             submit_error(ex, r, err);

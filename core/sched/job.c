@@ -63,6 +63,7 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
     j->max_new = from->max_new_tokens && from->max_new_tokens < fits ? from->max_new_tokens : fits;
     j->cache_prompt = from->cache_prompt;
     j->id_slot = from->id_slot;
+    j->one_of_several = from->samples > 1;
     j->client_key = from->client_key;
     j->session_key = from->session_key;
     j->parent_key = from->parent_key;

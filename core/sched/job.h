@@ -21,6 +21,7 @@ struct job {
     uint32_t max_new; /* > 0, and fits in the context */
     bool cache_prompt;
     int32_t id_slot;
+    bool one_of_several;         /* answers to its prompt */
     bool want_tokens;            /* logprobs were asked for */
     struct slots_prompt *prompt; /* what it had to read when it began to wait: some or all of seq */
     struct sampler_bias *bias;

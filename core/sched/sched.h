@@ -74,7 +74,10 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     size_t n_stops;
     const int32_t *shown; /* control tokens whose text is part of the answer's, at most 8 */
     size_t n_shown;
-    bool cache_prompt;   /* reuse a kept prefix (default true in requests) */
+    bool cache_prompt; /* reuse a kept prefix (default true in requests) */
+    /* Answers to this prompt, each of them a job; of more than one the first to run reads it, and none runs
+     * on main. 0 is 1. */
+    uint32_t samples;
     int32_t id_slot;     /* -1: any; another one is honoured when that slot is idle */
     uint64_t client_key; /* for the per-client share of the queue; 0: nobody */
     /* What policies are told (abi/policy.h), keys of 63 bits; 0: not known. */

@@ -87,7 +87,7 @@ def test_streamed_logprobs_are_the_whole_ones(server):
     ({"prompt": "x", "echo": True}, "echo"),
     ({"prompt": "x", "suffix": "y"}, "suffix"),
     ({"prompt": "x", "best_of": 2}, "best_of"),
-    ({"prompt": "x", "n": 2}, "n"),
+    ({"prompt": ["x"] * 65, "n": 2}, "n"),
     ({"prompt": "x", "logprobs": 33}, "logprobs"),
     ({"prompt": "x", "logprobs": -1}, "logprobs"),
 ])

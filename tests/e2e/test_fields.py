@@ -53,7 +53,7 @@ def test_a_wrong_type_is_named(server, endpoint):
     ("temperature", -0.1), ("temperature", 2.1), ("temperature", 1e300), ("top_p", -1), ("top_p", 1.5), ("top_k", -2),
     ("top_k", 2**40), ("top_k", 1.5), ("min_p", 2), ("repeat_penalty", 0), ("repeat_penalty", -1), ("repeat_penalty", 10.5), ("presence_penalty", 2.5),
     ("frequency_penalty", -3), ("max_tokens", 0), ("max_tokens", -5), ("max_tokens", 2**62), ("max_tokens", 1.5),
-    ("seed", -2), ("seed", 1e30), ("seed", 0.5), ("n", 0), ("n", 2), ("min_tokens", -1), ("id_slot", 5000), ("id_slot", -2),
+    ("seed", -2), ("seed", 1e30), ("seed", 0.5), ("n", 0), ("n", 129), ("n", 1.5), ("min_tokens", -1), ("id_slot", 5000), ("id_slot", -2),
     ("stop", ""), ("stop", [""]), ("stop", ["x"] * 17), ("stop", [1]), ("stop", ["ok", None]), ("stop", "x" * 5000),
     ("logit_bias", {"x": 1}), ("logit_bias", {"1": "x"}), ("logit_bias", {"1": 101}), ("logit_bias", {"-1": 1}),
     ("logit_bias", {"99999999999999999999": 1}), ("logit_bias", {"100000000": 1}), ("logit_bias", [[1]]), ("logit_bias", [1]),
