@@ -612,6 +612,43 @@ void cudahost_max_op(void *const brought[32], unsigned mask)
     vote(brought, mask, [](int64_t a, int64_t b) { return a > b ? a : b; });
 }
 
+struct mma_lane {
+    int *c;
+    const int *a, *b;
+};
+
+/* Where the PTX manual says that a warp's lanes hold the elements: lane 4 r + k / 4 % 4 has columns k of row
+ * r. */
+static void mma_op(void *const brought[32], unsigned mask)
+{
+    int8_t a[16][32], b[8][32];
+    if (mask != 0xffffffffu)
+        cudahost_fail("a matrix product is of all 32 lanes, this one of %08x", mask);
+    for (unsigned lane = 0; lane < 32; lane++) {
+        const mma_lane *l = (const mma_lane *)brought[lane];
+        const unsigned group = lane / 4, column = lane % 4 * 4;
+        for (unsigned half = 0; half < 2; half++) {
+            memcpy(&a[group][column + 16 * half], &l->a[2 * half], 4);
+            memcpy(&a[group + 8][column + 16 * half], &l->a[2 * half + 1], 4);
+            memcpy(&b[group][column + 16 * half], &l->b[half], 4);
+        }
+    }
+    for (unsigned lane = 0; lane < 32; lane++)
+        for (unsigned i = 0; i < 4; i++) {
+            const unsigned row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+            int sum = 0;
+            for (unsigned k = 0; k < 32; k++)
+                sum += a[row][k] * b[column][k];
+            ((mma_lane *)brought[lane])->c[i] = sum;
+        }
+}
+
+void cudahost_mma_16x8x32(int c[4], const int a[4], const int b[2], cudahost_site at)
+{
+    mma_lane mine = { c, a, b };
+    cudahost_warp(0xffffffffu, "mma", mma_op, &mine, at);
+}
+
 void cudahost_copy_later(void *shared, const void *global, size_t bytes, size_t zero_fill)
 {
     if ((bytes != 4 && bytes != 8 && bytes != 16) || zero_fill > bytes)

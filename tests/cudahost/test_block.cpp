@@ -284,6 +284,37 @@ Test(block, a_barrier_can_vote)
         cr_expect_eq(v, 2);
 }
 
+/* 16 by 32 times 32 by 8, each number -8..8: lane l brings words of a and b and takes four of c. */
+__global__ static void mma_kernel(int *c, const int8_t *a, const int8_t *b)
+{
+    const unsigned g = threadIdx.x / 4, t = threadIdx.x % 4;
+    const int *wa = (const int *)a, *wb = (const int *)b;
+    int words[4] = { wa[g * 8 + t], wa[(g + 8) * 8 + t], wa[g * 8 + t + 4], wa[(g + 8) * 8 + t + 4] };
+    int other[2] = { wb[g * 8 + t], wb[g * 8 + t + 4] }, sums[4];
+    cudahost_mma_16x8x32(sums, words, other);
+    for (unsigned i = 0; i < 4; i++)
+        c[(g + 8 * (i / 2)) * 8 + 2 * t + i % 2] = sums[i];
+}
+
+Test(block, a_warp_multiplies_matrices)
+{
+    std::vector<int8_t> a(16 * 32), b(8 * 32);
+    for (size_t i = 0; i < a.size(); i++)
+        a[i] = (int8_t)((int)(i * 7 % 17) - 8);
+    for (size_t i = 0; i < b.size(); i++)
+        b[i] = (int8_t)((int)(i * 5 % 17) - 8);
+    int *c = device<int>(16 * 8);
+    GPU_LAUNCH(mma_kernel, 1, 32, 0, nullptr, c, device(a), device(b));
+    std::vector<int> got = host(c, 16 * 8);
+    for (size_t r = 0; r < 16; r++)
+        for (size_t j = 0; j < 8; j++) {
+            int want = 0;
+            for (size_t k = 0; k < 32; k++)
+                want += a[r * 32 + k] * b[j * 32 + k];
+            cr_expect_eq(got[r * 8 + j], want, "row %zu, column %zu", r, j);
+        }
+}
+
 /* ---- asynchronous copies */
 
 template <bool waits> __global__ static void stage_kernel(float4 *y, const float4 *x)

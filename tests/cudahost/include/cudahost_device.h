@@ -131,4 +131,8 @@ template <class T> static inline T __reduce_min_sync(unsigned mask, T v, CUDAHOS
     return (T)cudahost_vote_of(mask, v, "__reduce_min_sync", cudahost_min_op, at);
 }
 
+/* A warp's share of mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 with c = 0, by its registers, which a
+ * plain compiler has no instruction for. */
+void cudahost_mma_16x8x32(int c[4], const int a[4], const int b[2], CUDAHOST_HERE);
+
 #include "cudahost_math.h"
