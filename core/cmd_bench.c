@@ -293,22 +293,25 @@ int cmd_bench(int argc, char **argv)
     };
     const struct cmd_spec spec = {
         .usage = "berth bench [MODEL.gguf] [OPTION]... | berth bench --url URL [OPTION]... | berth bench "
-                 "policy [FILE] [OPTION]...",
-        .about = "Measures prompt reading (prefill) and generating (decode) in this process: medians over "
-                 "rounds, with\n"
-                 "the least and the most. Speeds are over all streams together. With engine.stages the "
-                 "streams form as "
-                 "many\n"
-                 "groups, whose windows are under way at once.\n\n"
-                 "--vs runs another program round by round in turns and prints both and their ratio, pair by "
-                 "pair. It\n"
-                 "is a shell command with {model} {prompt} {generate} {depth} {threads} that prints "
-                 "llama-bench's JSON:\n"
-                 "  --vs 'llama-bench -m {model} -p {prompt} -n {generate} -t {threads} -r 1 -o json'\n\n"
-                 "--url URL measures a running server over HTTP instead, berth or llama-server alike, and "
-                 "has options\n"
-                 "of its own: berth bench --url --help. berth bench policy measures decisions: berth bench "
-                 "policy --help",
+                 "policy [FILE] [OPTION]... | berth bench --compare KEY=A,B [OPTION]...",
+        .about =
+            "Measures prompt reading (prefill) and generating (decode) in this process: medians over "
+            "rounds, with\n"
+            "the least and the most. Speeds are over all streams together. With engine.stages the "
+            "streams form as "
+            "many\n"
+            "groups, whose windows are under way at once.\n\n"
+            "--vs runs another program round by round in turns and prints both and their ratio, pair by "
+            "pair. It\n"
+            "is a shell command with {model} {prompt} {generate} {depth} {threads} that prints "
+            "llama-bench's JSON:\n"
+            "  --vs 'llama-bench -m {model} -p {prompt} -n {generate} -t {threads} -r 1 -o json'\n\n"
+            "--url URL measures a running server over HTTP instead, berth or llama-server alike, and "
+            "has options\n"
+            "of its own: berth bench --url --help. berth bench policy measures decisions: berth bench "
+            "policy --help.\n"
+            "--windows and --compare run conversations with two values of a setting in turns: berth bench "
+            "--compare --help",
         .options = options,
         .n_options = sizeof options / sizeof options[0],
         .max_words = 1,
@@ -319,6 +322,8 @@ int cmd_bench(int argc, char **argv)
         return cmd_bench_policy(argc - 1, argv + 1);
     if (cmd_bench_http_wanted(argc, argv))
         return cmd_bench_http(argc, argv);
+    if (cmd_bench_windows_wanted(argc, argv))
+        return cmd_bench_windows(argc, argv);
     code = cmd_args_parse(&spec, argc, argv, &q.words);
     if (code < 0)
         code = run(&q);

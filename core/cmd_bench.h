@@ -1,7 +1,7 @@
 /* Cmd bench, inside: what the parts of `berth bench` share. cmd_bench.c takes the arguments and reports,
  * cmd_bench_run.c measures the engine in this process, cmd_bench_vs.c runs another program,
- * cmd_bench_policy.c measures policies, cmd_bench_http.c measures a running server. One thread. Tests:
- * tests/e2e/test_bench.py, test_bench_http.py */
+ * cmd_bench_policy.c measures policies, cmd_bench_http.c measures a running server, cmd_bench_windows.c
+ * compares settings. One thread. Tests: tests/e2e/test_bench.py, test_bench_http.py */
 #pragma once
 #include "engine/engine.h"
 #include <jansson.h>
@@ -54,5 +54,8 @@ int bench_number(const char *name, const char *text, int64_t min, int64_t max, u
 /* Whether the arguments ask for a running server to be measured, and that. Returns the exit code. */
 bool cmd_bench_http_wanted(int argc, char **argv);
 int cmd_bench_http(int argc, char **argv);
+/* Whether the arguments ask for two values of a setting to be compared, and that. */
+bool cmd_bench_windows_wanted(int argc, char **argv);
+int cmd_bench_windows(int argc, char **argv);
 /* `berth bench policy`: argv[0] is "policy". */
 int cmd_bench_policy(int argc, char **argv);

@@ -129,18 +129,9 @@ static int start_sched(struct server *s, char *err, size_t errlen)
 {
     const struct config *c = s->config;
     const struct loaded *l = &s->model;
-    struct sched_options o = {
-        .context = l->context,
-        .slots = l->slots,
-        .groups = l->groups,
-        .rows = l->rows,
-        .queue_max = (uint32_t)c->queue.max,
-        .chunk_tokens = LOAD_CHUNK_TOKENS,
-        .max_pause_ms = (uint32_t)c->engine.max_pause_ms,
-        .turn_token = l->turn_token,
-        .seat = reload_seat(s->reload),
-        .listeners = reload_listeners(s->reload),
-    };
+    struct sched_options o = serve_sched_options(c, l);
+    o.seat = reload_seat(s->reload);
+    o.listeners = reload_listeners(s->reload);
     return sched_start(l->engine, l->tokenizer, &o, &s->sched, err, errlen);
 }
 

@@ -1,6 +1,7 @@
 /* Cmd serve options: see cmd_serve.h. At start and at every reload the same. Tests: tests/e2e/test_serve.py,
  * tests/e2e/test_reload.py */
 #include "cmd_serve.h"
+#include "cmd_serve_load.h"
 
 struct api_live serve_live(const struct config *c)
 {
@@ -13,6 +14,20 @@ struct api_live serve_live(const struct config *c)
                       .min_p = (float)c->sampling.min_p,
                       .repeat_penalty = (float)c->sampling.repeat_penalty,
                       .n_top_logprobs = -1 },
+    };
+}
+
+struct sched_options serve_sched_options(const struct config *c, const struct loaded *l)
+{
+    return (struct sched_options){
+        .context = l->context,
+        .slots = l->slots,
+        .groups = l->groups,
+        .rows = l->rows,
+        .queue_max = (uint32_t)c->queue.max,
+        .chunk_tokens = LOAD_CHUNK_TOKENS,
+        .max_pause_ms = (uint32_t)c->engine.max_pause_ms,
+        .turn_token = l->turn_token,
     };
 }
 

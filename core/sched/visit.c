@@ -211,7 +211,7 @@ static int get(struct sched *s, struct visit_call *c)
     const struct slots_history *h = slots_at(s->h.table, v->index);
     uint64_t begin_ns = clock_now_ns();
     c->index = v->index;
-    if (h->version != v->version || h->n < v->n)
+    if (h->version != v->version || h->n < v->n || !h->reliable)
         return fail(s, c, -EBUSY, "a request took it, or its memory was needed, while it was being saved");
     c->n = 0;
     while (c->at + c->n < v->n && (c->n + SESSION_IO_TOKENS) * c->token_bytes <= c->size) {

@@ -2,6 +2,7 @@
 and then the slot is as it was."""
 import hashlib
 import os
+import random
 import resource
 import threading
 import time
@@ -167,6 +168,49 @@ def test_a_folder_that_is_not_there_is_told_at_start(start_server, berth, tmp_pa
         assert server.wait() == 1 and "cache.save_dir" in server.log
 
 
+@pytest.mark.tsan
+@pytest.mark.parametrize("stages", [1, 2])
+def test_conversations_come_and_go_while_others_run(start_server, folder, stages):
+    """Slots are saved, restored and emptied at random while requests use them. Nothing fails but what must, and every answer
+    is the one that it is alone."""
+    server = start_server({**SLOTS, "cache.save_dir": folder, "engine.stages": stages, "engine.threads": stages, "engine.kv_tokens": 2048,
+                           "model.context": 512})
+    body = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
+    prompts = [f"{i} " + LONG[:300 + 40 * i] for i in range(4)]
+
+    def answer(prompt, **fields):
+        return text_of(post(server, "/v1/completions", {**body, "prompt": prompt, **fields}).json())
+
+    alone = [answer(prompt, cache_prompt=False) for prompt in prompts]
+    wrong, done = [], threading.Event()
+
+    def ask(i):
+        for _ in range(12):
+            if answer(prompts[i]) != alone[i]:
+                wrong.append(i)
+
+    def carry(seed):
+        rng = random.Random(seed)
+        while not done.is_set():
+            action, name = rng.choice(["save", "save", "restore", "erase"]), f"f{rng.randrange(3)}"
+            status = act(server, rng.randrange(4), action, name).status_code
+            if status not in (200, 400, 404, 409, 503):
+                wrong.append((action, status))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    carriers = [threading.Thread(target=carry, args=(i,)) for i in range(2)]
+    for thread in threads + carriers:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    done.set()
+    for thread in carriers:
+        thread.join()
+    assert not wrong
+    assert not [name for name in os.listdir(folder) if "~" in name]
+
+
+@pytest.mark.alone
 def test_streams_go_on_meanwhile(start_server, folder, time_scale):
     """A file of a few buffers comes and goes again and again; between two pieces of a stream there is never a pause for it."""
     server = start_server({**SLOTS, "cache.save_dir": folder, "engine.kv_type": "f32"})
