@@ -219,6 +219,12 @@ static void cpu_release(struct ops_dev *d, void *memory)
     free(memory);
 }
 
+static size_t cpu_memory_free(struct ops_dev *d)
+{
+    (void)d;
+    return (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static void cpu_copy(struct ops_dev *d, void *to, const void *from, size_t bytes)
 {
     (void)d;
@@ -237,12 +243,14 @@ static int cpu_sync(struct ops_dev *d, char *err, size_t errlen)
 
 const struct ops ops_cpu = {
     .name = "cpu",
+    .plain_memory = true,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
     .arithmetic = cpu_arithmetic,
     .alloc = cpu_alloc,
     .release = cpu_release,
+    .memory_free = cpu_memory_free,
     .upload = cpu_copy,
     .download = cpu_copy,
     .sync = cpu_sync,

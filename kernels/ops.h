@@ -5,14 +5,13 @@
  * are inside. Must not know: requests, sessions, model names, files.
  *
  * Exactness, which the whole engine relies on: every output element is summed in one fixed order that depends
- * on neither the number of rows, nor how rows are split into calls, nor the number of threads. AVX-512 and
- * AVX2 give the same bits; the portable path agrees within tolerance. Positions a row must not see are never
- * multiplied (stale memory may be NaN).
+ * on neither the number of rows, nor how rows are split into calls, nor the number of threads. AVX-512, AVX2
+ * and CUDA give the same bits; the portable path agrees within tolerance. Positions a row must not see are
+ * never multiplied (stale memory may be NaN).
  *
- * Pointers to float below are device memory from alloc(); on the CPU that is plain memory. Operations return
- * at once and run in order; sync() waits and reports the first failure. Shapes are the caller's duty: the
- * engine checks them at load. Tests: tests/kernels/ (against ref.c, which follows the formulas here with
- * plain loops and double sums) */
+ * Pointers to float below are device memory from alloc(). Operations return at once and run in order; sync()
+ * waits and reports the first failure. Shapes are the caller's duty: the engine checks them at load. Tests:
+ * tests/kernels/ (against ref.c: the formulas here by plain loops and double sums) */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,8 +27,9 @@ struct ops_kv;     /* a pool of KV blocks for a range of layers */
 struct ops_open {
     const char *isa;  /* CPU: "auto", "avx512", ...; an unknown or unavailable one is an error */
     uint32_t threads; /* CPU: 1..256, the calling thread included */
-    /* CPU: which of `parts` equal parts of the processors this process may use the calling thread and the
-     * device's own keep to; 0 or 1 part, or more parts than processors: to none in particular. */
+    /* CUDA: device `part`, modulo their number. CPU: which of `parts` equal parts of the processors the
+     * calling thread and the device's own keep to; 0 or 1 part, or more than processors: to none in
+     * particular. */
     uint32_t part, parts;
     bool f32_activations; /* quantized weights times float activations: slow, for tests and doubts */
 };
@@ -63,8 +63,7 @@ struct ops_matmul {
     enum ops_prepare prepare;
     const float *x, *x2, *norm;
     float eps;
-    uint32_t n;
-    uint32_t count; /* 1..OPS_MAX_OUT */
+    uint32_t n, count; /* count: 1..OPS_MAX_OUT */
     const struct ops_weight *weight[OPS_MAX_OUT];
     float *out[OPS_MAX_OUT];
     bool add; /* out += : the residual. Each element gets one float addition, after its whole sum */
@@ -96,18 +95,18 @@ struct ops_attention {
 };
 
 struct ops {
-    const char *name; /* "cpu", "cuda" */
-
+    const char *name;  /* "cpu", "cuda" */
+    bool plain_memory; /* what alloc() gives is anybody's to read and write: no upload or download needed */
     int (*open)(const struct ops_open *how, struct ops_dev **ret_dev, char *err, size_t errlen);
     void (*close)(struct ops_dev *d);
-    /* What runs: "avx512 vnni, 2 threads"; lives as long as the device. */
+    /* What runs, "avx512 vnni, 2 threads", as long as the device lives. */
     const char *(*describe)(const struct ops_dev *d);
-    /* Devices that answer the same compute the same bits: "vector", "portable". */
-    const char *(*arithmetic)(const struct ops_dev *d);
+    const char *(*arithmetic)(const struct ops_dev *d); /* who answers the same computes the same bits */
 
     /* Zeroed, 64-byte aligned; NULL when there is none. */
     void *(*alloc)(struct ops_dev *d, size_t bytes);
     void (*release)(struct ops_dev *d, void *memory);
+    size_t (*memory_free)(struct ops_dev *d); /* bytes that could still be had, about */
     /* Between host and device memory; on the CPU a copy. download waits for what was queued before it. */
     void (*upload)(struct ops_dev *d, void *to, const void *from, size_t bytes);
     void (*download)(struct ops_dev *d, void *to, const void *from, size_t bytes);
@@ -120,7 +119,7 @@ struct ops {
     void (*weight_free)(struct ops_weight *w);
     size_t (*weight_bytes)(const struct ops_weight *w);
 
-    /* Address space for all blocks; touched (and thus counted by the system) only as it is written. */
+    /* On the CPU address space, counted by the system as it is written; on CUDA had whole or not at all. */
     int (*kv_new)(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_kv **ret_kv, char *err,
                   size_t errlen);
     void (*kv_free)(struct ops_kv *kv);
@@ -145,6 +144,7 @@ struct ops {
 };
 
 extern const struct ops ops_cpu;
-/* The reference: same table, plain loops, sums in double, weights dequantized; ignores isa and threads. For
- * tests. */
+/* At NULL in a build without CUDA; open() fails with -ENODEV where there is no device. */
+extern const struct ops ops_cuda __attribute__((weak));
+/* The reference, for tests: plain loops, sums in double, weights dequantized; ignores isa and threads. */
 extern const struct ops ops_ref;

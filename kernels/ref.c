@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct ops_dev {
     int failure; /* of an operation since the last sync: there is nothing but memory that can fail */
@@ -67,6 +68,12 @@ static void mem_release(struct ops_dev *d, void *memory)
 {
     (void)d;
     free(memory);
+}
+
+static size_t mem_free(struct ops_dev *d)
+{
+    (void)d;
+    return (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 static void mem_copy(struct ops_dev *d, void *to, const void *from, size_t bytes)
@@ -376,12 +383,14 @@ static void gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint3
 
 const struct ops ops_ref = {
     .name = "ref",
+    .plain_memory = true,
     .open = dev_open,
     .close = dev_close,
     .describe = dev_describe,
     .arithmetic = dev_describe,
     .alloc = mem_alloc,
     .release = mem_release,
+    .memory_free = mem_free,
     .upload = mem_copy,
     .download = mem_copy,
     .sync = dev_sync,

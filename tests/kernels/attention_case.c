@@ -2,6 +2,7 @@
 #include "attention_case.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +26,15 @@ bool world_open(struct world *w, const struct shape *shape, const char *isa, uin
                 uint32_t layers, uint32_t blocks)
 {
     char err[200];
-    *w = (struct world){ .ops = isa ? &ops_cpu : &ops_ref, .shape = *shape, .layers = layers };
+    const bool cuda = isa && !strcmp(isa, "cuda");
+    *w = (struct world){ .ops = cuda  ? &ops_cuda
+                                : isa ? &ops_cpu
+                                      : &ops_ref,
+                         .shape = *shape,
+                         .layers = layers,
+                         .blocks = blocks };
     struct ops_open how = { .isa = isa, .threads = threads };
-    if (w->ops->open(&how, &w->dev, err, sizeof err) < 0)
+    if (!w->ops || w->ops->open(&how, &w->dev, err, sizeof err) < 0)
         return false;
     struct ops_kv_shape kv = { .layers = layers,
                                .heads = shape->kv_heads,
@@ -36,9 +43,22 @@ bool world_open(struct world *w, const struct shape *shape, const char *isa, uin
                                .type = shape->type };
     if (w->ops->kv_new(w->dev, &kv, &w->kv, err, sizeof err) < 0)
         abort();
-    if (isa)
-        memset(w->kv->base, 0xff, w->kv->mapped);
+    world_spoil(w);
     return true;
+}
+
+void world_spoil(struct world *w)
+{
+    const size_t cells = 2 * (size_t)w->layers * w->shape.kv_heads * w->shape.head_dim * OPS_BLOCK_TOKENS;
+    void *nan = malloc(cells * sizeof(float));
+    if (!nan)
+        abort();
+    memset(nan, 0xff, cells * sizeof(float));
+    for (uint32_t b = 0; b < w->blocks; b++)
+        w->ops->kv_put(w->kv, b, OPS_BLOCK_TOKENS, nan);
+    free(nan);
+    if (w->ops == &ops_cpu) /* what pads a head, too */
+        memset(w->kv->base, 0xff, w->kv->mapped);
 }
 
 void world_close(struct world *w)
@@ -106,6 +126,56 @@ static float *floats(size_t n)
     return p;
 }
 
+/* Device memory with n floats. */
+static float *sent(struct world *w, const float *from, size_t n)
+{
+    float *to = w->ops->alloc(w->dev, (n + 1) * sizeof *to);
+    if (!to)
+        abort();
+    w->ops->upload(w->dev, to, from, n * sizeof *to);
+    return to;
+}
+
+/* And back, over what was sent. */
+static void received(struct world *w, float *memory, float *to, size_t n)
+{
+    w->ops->download(w->dev, to, memory, n * sizeof *to);
+    w->ops->release(w->dev, memory);
+}
+
+static void attend(struct world *w, struct window *x, uint32_t layer, uint32_t count, uint32_t tokens)
+{
+    const size_t kv = (size_t)tokens * w->shape.kv_heads * w->shape.head_dim, all = kv * w->shape.ratio;
+    const size_t pairs = (size_t)tokens * w->shape.rope_dims / 2;
+    char err[200] = "";
+    struct ops_attention a = { .kv = w->kv,
+                               .layer = layer,
+                               .rows = x->rows,
+                               .n_rows = count,
+                               .n_tokens = tokens,
+                               .heads = world_heads(w),
+                               .q = sent(w, x->q, all),
+                               .k = sent(w, x->k, kv),
+                               .v = sent(w, x->v, kv),
+                               .out = sent(w, x->out, all),
+                               .scale = 1.0f / sqrtf((float)w->shape.head_dim),
+                               .rope_cos = sent(w, x->cosine, pairs),
+                               .rope_sin = sent(w, x->sine, pairs),
+                               .rope_dims = w->shape.rope_dims,
+                               .rope_halves = w->shape.halves };
+    w->ops->attention(w->dev, &a);
+    received(w, a.q, x->q, all);
+    received(w, a.k, x->k, kv);
+    received(w, a.out, x->out, all);
+    w->ops->release(w->dev, (float *)(uintptr_t)a.v);
+    w->ops->release(w->dev, (float *)(uintptr_t)a.rope_cos);
+    w->ops->release(w->dev, (float *)(uintptr_t)a.rope_sin);
+    if (w->ops->sync(w->dev, err, sizeof err) < 0) {
+        fprintf(stderr, "%s\n", err);
+        abort();
+    }
+}
+
 static void window_run(struct world *w, struct window *x, struct sequence *const *sequences, uint32_t count,
                        uint32_t tokens)
 {
@@ -113,22 +183,7 @@ static void window_run(struct world *w, struct window *x, struct sequence *const
     for (uint32_t layer = 0; layer < w->layers; layer++) {
         for (uint32_t i = 0; i < count; i++)
             window_fill(w, x, sequences[i], &x->rows[i], layer);
-        struct ops_attention a = { .kv = w->kv,
-                                   .layer = layer,
-                                   .rows = x->rows,
-                                   .n_rows = count,
-                                   .n_tokens = tokens,
-                                   .heads = world_heads(w),
-                                   .q = x->q,
-                                   .k = x->k,
-                                   .v = x->v,
-                                   .out = x->out,
-                                   .scale = 1.0f / sqrtf((float)w->shape.head_dim),
-                                   .rope_cos = x->cosine,
-                                   .rope_sin = x->sine,
-                                   .rope_dims = w->shape.rope_dims,
-                                   .rope_halves = w->shape.halves };
-        w->ops->attention(w->dev, &a);
+        attend(w, x, layer, count, tokens);
     }
     for (uint32_t i = 0; i < count; i++) {
         const struct ops_row *r = &x->rows[i];

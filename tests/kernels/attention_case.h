@@ -19,7 +19,7 @@ struct world {
     struct ops_dev *dev;
     struct ops_kv *kv;
     struct shape shape;
-    uint32_t layers;
+    uint32_t layers, blocks;
 };
 
 /* One sequence: its blocks, and what attention gave for each position so far. */
@@ -31,11 +31,13 @@ struct sequence {
     float *out, *q, *k; /* [position][heads or kv heads][head_dim] */
 };
 
-/* isa NULL: the reference. False when this processor has no such instruction set. All of the pool's memory
- * that a CPU device may read is filled with NaN first. */
+/* isa NULL: the reference; "cuda": a CUDA device. False when this machine has no such thing. All of the pool
+ * is filled with NaN first. */
 bool world_open(struct world *w, const struct shape *shape, const char *isa, uint32_t threads,
                 uint32_t layers, uint32_t blocks);
 void world_close(struct world *w);
+/* The whole pool is NaN again. */
+void world_spoil(struct world *w);
 uint32_t world_heads(const struct world *w);
 
 void sequence_init(struct sequence *s, const struct world *w, uint32_t seed, uint32_t positions);

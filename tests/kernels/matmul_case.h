@@ -83,14 +83,17 @@ struct dut {
     char name[48];
 };
 
-/* False when this machine has no such instruction set. isa NULL: the reference. */
+/* False when this machine has no such instruction set. isa NULL: the reference; "cuda": a CUDA device. */
 TEST_FN bool dut_open(struct dut *d, const char *isa, uint32_t threads, bool f32_activations)
 {
     char err[200];
-    struct ops_open how = { .isa = isa ? isa : "auto",
+    const bool cuda = isa && !strcmp(isa, "cuda");
+    struct ops_open how = { .isa = isa && !cuda ? isa : "auto",
                             .threads = threads,
                             .f32_activations = f32_activations };
-    d->ops = isa ? &ops_cpu : &ops_ref;
+    d->ops = cuda ? &ops_cuda : isa ? &ops_cpu : &ops_ref;
+    if (!d->ops)
+        return false;
     snprintf(d->name, sizeof d->name, "%s, %u threads%s", isa ? isa : "ref", threads,
              f32_activations ? ", f32" : "");
     return d->ops->open(&how, &d->dev, err, sizeof err) == 0;
@@ -157,6 +160,15 @@ TEST_FN void case_free(struct product_case *c)
     free(c->x);
     free(c->x2);
     free(c->norm);
+}
+
+/* n floats of device memory as they are after all that was queued; free(). */
+TEST_FN float *dut_download(struct dut *d, const float *from, size_t n)
+{
+    float *to = malloc(n * sizeof *to);
+    if (to)
+        d->ops->download(d->dev, to, from, n * sizeof *to);
+    return to;
 }
 
 TEST_FN float *dut_upload(struct dut *d, const float *from, size_t n)

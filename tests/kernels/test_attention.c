@@ -12,7 +12,16 @@
 
 #define LENGTH(a) (sizeof(a) / sizeof *(a))
 
-static const char *const isas[] = { "avx512", "avx2", "portable" };
+/* vector: all those that give the same bits; any: where one will do. */
+#ifdef TEST_CUDA
+static const char *const isas[] = { "cuda" }, *const vector[] = { "avx512", "avx2", "cuda" };
+static const char any[] = "cuda";
+#define THREADS_MOST 1u
+#else
+static const char *const isas[] = { "avx512", "avx2", "portable" }, *const vector[] = { "avx512", "avx2" };
+static const char any[] = "auto";
+#define THREADS_MOST 3u
+#endif
 
 static const struct shape smol = {
     .kv_heads = 3, .ratio = 3, .head_dim = 64, .type = OPS_KV_F16, .rope_dims = 64, .halves = false, .loud = 1
@@ -112,7 +121,7 @@ Test(attention, agrees_with_the_reference_over_several_splits)
 Test(attention, one_token_sees_only_itself)
 {
     struct world w;
-    cr_assert(world_open(&w, &smol, "auto", 1, 1, 2));
+    cr_assert(world_open(&w, &smol, any, 1, 1, 2));
     struct sequence s;
     sequence_init(&s, &w, 1, 1);
     feed_alone(&w, &s, 1, 1);
@@ -163,16 +172,18 @@ static void expect_same_bits(const struct shape *shape, uint32_t positions)
 {
     static const uint32_t chunks[] = { 1, 7, 64, 512 };
     bool there;
-    struct sequence first = run_alone(shape, "auto", 1, positions, 512, &there);
+    struct sequence first = { 0 };
+    for (size_t i = 0; i < LENGTH(vector) && !first.out; i++)
+        first = run_alone(shape, vector[i], 1, positions, 512, &there);
     const size_t all = (size_t)positions * shape->kv_heads * shape->ratio * shape->head_dim;
-    for (size_t i = 0; i < 2; i++)
-        for (uint32_t threads = 1; threads <= 3; threads++)
+    for (size_t i = 0; i < LENGTH(vector); i++)
+        for (uint32_t threads = 1; threads <= THREADS_MOST; threads++)
             for (size_t c = 0; c < LENGTH(chunks); c++) {
-                struct sequence s = run_alone(shape, isas[i], threads, positions, chunks[c], &there);
+                struct sequence s = run_alone(shape, vector[i], threads, positions, chunks[c], &there);
                 if (!there)
                     continue;
                 cr_expect_arr_eq(s.out, first.out, all * sizeof(float), "%s, %u threads, chunks of %u",
-                                 isas[i], threads, chunks[c]);
+                                 vector[i], threads, chunks[c]);
                 cr_expect_arr_eq(s.q, first.q, all * sizeof(float));
                 sequence_free(&s);
             }
@@ -205,7 +216,7 @@ Test(attention, a_window_of_several_rows_gives_each_what_it_gets_alone)
 {
     enum { N = 8, POOL = 89 };
     struct world w;
-    cr_assert(world_open(&w, &smol, "auto", 2, 2, POOL));
+    cr_assert(world_open(&w, &smol, any, 2, 2, POOL));
     struct sequence s[N], *in_window[N];
     for (uint32_t i = 0; i < N; i++) {
         sequence_init(&s[i], &w, 100 + i, 400);
@@ -225,7 +236,7 @@ Test(attention, a_window_of_several_rows_gives_each_what_it_gets_alone)
     for (uint32_t i = 0; i < N; i++) {
         struct world alone;
         struct sequence a;
-        cr_assert(world_open(&alone, &smol, "auto", 1, 2, 16));
+        cr_assert(world_open(&alone, &smol, any, 1, 2, 16));
         sequence_init(&a, &alone, 100 + i, 400);
         scatter_blocks(&a, 0, 16);
         feed_alone(&alone, &a, s[i].n, 50);
@@ -244,7 +255,7 @@ Test(attention, a_window_of_several_rows_gives_each_what_it_gets_alone)
 Test(kv, sequences_share_the_blocks_of_a_prefix)
 {
     struct world w;
-    cr_assert(world_open(&w, &smol, "auto", 2, 1, 32));
+    cr_assert(world_open(&w, &smol, any, 2, 1, 32));
     struct sequence a, b, *both[] = { &a, &b };
     sequence_init(&a, &w, 9, 400);
     sequence_init(&b, &w, 9, 400);
@@ -272,14 +283,14 @@ Test(kv, sequences_share_the_blocks_of_a_prefix)
 Test(kv, a_row_sees_what_another_row_of_its_window_writes)
 {
     struct world w;
-    cr_assert(world_open(&w, &smol, "auto", 3, 1, 16));
+    cr_assert(world_open(&w, &smol, any, 3, 1, 16));
     struct sequence a, b, *both[] = { &a, &b };
     sequence_init(&a, &w, 9, 200);
     sequence_init(&b, &w, 9, 200);
     for (uint32_t n = 100; n < 180; n += 2) {
         uint32_t one[] = { 1, 1 };
         a.n = b.n = 0;
-        memset(w.kv->base, 0xff, w.kv->mapped);
+        world_spoil(&w);
         scatter_blocks(&a, 1, 16);
         scatter_blocks(&b, 1, 16);
         feed_alone(&w, &a, n, 512);
@@ -299,7 +310,7 @@ Test(kv, a_row_sees_what_another_row_of_its_window_writes)
 static void fork_at(const struct shape *shape, uint32_t at)
 {
     struct world w;
-    cr_assert(world_open(&w, shape, "auto", 2, 3, 20));
+    cr_assert(world_open(&w, shape, any, 2, 3, 20));
     struct sequence a, b;
     sequence_init(&a, &w, 4, 150);
     sequence_init(&b, &w, 4, 150);
@@ -331,44 +342,53 @@ Test(kv, a_copy_of_part_of_a_block_continues_the_same)
 
 Test(kv, a_copy_touches_only_the_positions_asked_for)
 {
+    enum { TOKENS = 10, ROW = 20, SIDES = 2 * 2 * 2 }; /* of 2 layers, 2 heads, K and V */
+    static uint16_t cells[SIDES * OPS_BLOCK_TOKENS * ROW];
     struct world w;
-    cr_assert(world_open(&w, &shapes[2], "auto", 1, 2, 4));
-    memset(w.kv->base, 0, w.kv->mapped);
-    memset(w.kv->base + 2 * w.kv->block_bytes, 0x33, w.kv->block_bytes);
-    w.ops->kv_copy(w.kv, 1, 2, 10);
-    size_t copied = 0;
-    for (size_t i = 0; i < w.kv->block_bytes; i++)
-        copied += w.kv->base[w.kv->block_bytes + i] == 0x33;
-    /* 2 layers, 2 heads, 20 dimensions of K and 32 (padded) of V, 10 positions, 2 bytes */
-    cr_expect_eq(copied, 2u * 2 * (20 + 32) * 10 * 2);
-    for (size_t i = 0; i < w.kv->block_bytes; i++)
-        cr_assert_eq(w.kv->base[i], 0, "the block before");
+    cr_assert(world_open(&w, &shapes[2], any, 1, 2, 4));
+    memset(cells, 0, sizeof cells);
+    for (uint32_t b = 0; b < 4; b++)
+        w.ops->kv_put(w.kv, b, OPS_BLOCK_TOKENS, cells);
+    memset(cells, 0x33, sizeof cells);
+    w.ops->kv_put(w.kv, 2, OPS_BLOCK_TOKENS, cells);
+    w.ops->kv_copy(w.kv, 1, 2, TOKENS);
+    cr_assert_eq(w.ops->sync(w.dev, (char[200]){ 0 }, 200), 0);
+    w.ops->kv_get(w.kv, 1, OPS_BLOCK_TOKENS, cells);
+    for (size_t i = 0; i < LENGTH(cells); i++)
+        cr_assert_eq(cells[i], i / ROW % OPS_BLOCK_TOKENS < TOKENS ? 0x3333 : 0, "cell %zu", i);
+    for (uint32_t b = 0; b < 4; b += 3) {
+        w.ops->kv_get(w.kv, b, OPS_BLOCK_TOKENS, cells);
+        for (size_t i = 0; i < LENGTH(cells); i++)
+            cr_assert_eq(cells[i], 0, "block %u", b);
+    }
     world_close(&w);
 }
 
 Test(kv, refuses_impossible_pools)
 {
+    const struct ops *ops = strcmp(any, "cuda") ? &ops_cpu : &ops_cuda;
     struct ops_open how = { .isa = "auto", .threads = 1 };
     struct ops_dev *d;
     struct ops_kv *kv;
     char err[200] = "";
-    cr_assert_eq(ops_cpu.open(&how, &d, err, sizeof err), 0);
+    cr_assert_eq(ops->open(&how, &d, err, sizeof err), 0);
     struct ops_kv_shape odd = { .layers = 1, .heads = 1, .head_dim = 63, .blocks = 1 };
-    cr_expect_eq(ops_cpu.kv_new(d, &odd, &kv, err, sizeof err), -EINVAL);
+    cr_expect_eq(ops->kv_new(d, &odd, &kv, err, sizeof err), -EINVAL);
     cr_expect(strstr(err, "63") != NULL, "%s", err);
     struct ops_kv_shape wide = { .layers = 1, .heads = 1, .head_dim = 512, .blocks = 1 };
-    cr_expect_eq(ops_cpu.kv_new(d, &wide, &kv, err, sizeof err), -EINVAL);
+    cr_expect_eq(ops->kv_new(d, &wide, &kv, err, sizeof err), -EINVAL);
     struct ops_kv_shape none = { .layers = 1, .heads = 1, .head_dim = 64, .blocks = 0 };
-    cr_expect_eq(ops_cpu.kv_new(d, &none, &kv, err, sizeof err), -EINVAL);
+    cr_expect_eq(ops->kv_new(d, &none, &kv, err, sizeof err), -EINVAL);
     struct ops_kv_shape huge = { .layers = 60000, .heads = 60000, .head_dim = 256, .blocks = UINT32_MAX };
-    cr_expect_eq(ops_cpu.kv_new(d, &huge, &kv, err, sizeof err), -ENOMEM);
+    cr_expect_eq(ops->kv_new(d, &huge, &kv, err, sizeof err), -ENOMEM);
     struct ops_kv_shape type = {
         .layers = 1, .heads = 1, .head_dim = 64, .blocks = 1, .type = (enum ops_kv_type)7
     };
-    cr_expect_eq(ops_cpu.kv_new(d, &type, &kv, err, sizeof err), -ENOTSUP);
-    ops_cpu.close(d);
+    cr_expect_eq(ops->kv_new(d, &type, &kv, err, sizeof err), -ENOTSUP);
+    ops->close(d);
 }
 
+#ifndef TEST_CUDA
 static size_t resident_bytes(void)
 {
     unsigned long pages = 0, total = 0;
@@ -402,3 +422,4 @@ Test(kv, memory_is_taken_as_it_is_written)
     sequence_free(&s);
     world_close(&w);
 }
+#endif

@@ -1,0 +1,231 @@
+/* Cuda: what the files of the CUDA device share: the device, its memory, weights and KV pool as they lie
+ * there, and the arithmetic that has to give the CPU's bits. Private to kernels/: nobody else includes this.
+ *
+ * The one decision behind all kernels: every sum is taken in the order that the CPU's vector kernels take it
+ * (cpu_matmul.h and cpu_attention.h say which), with fused multiply-adds exactly where those have them. So a
+ * sequence's logits are the same bits on the CPU and here, for any batch, chunk or stage, and a test compares
+ * for equality. What makes it affordable: products of whole blocks are integers, exact in any order, so only
+ * one chain of fma per 32 columns is serial, and chains are as many as outputs. It needs -fmad=false (g++:
+ * -ffp-contract=off), IEEE division and roots, and no flushing to zero.
+ *
+ * Thread: the stage thread drives the device, all work goes to its stream; kv_get and kv_put have a stream of
+ * their own. Must not know: sessions, model names, files. Tests: tests/kernels/ on the emulator of
+ * tests/cudahost and, where there is one, on a GPU */
+#pragma once
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+#include "ops.h"
+#include "quant.h"
+}
+
+#include "cuda_spelling.cuh"
+#include <cuda_fp16.h>
+
+#define CUDA_BLOCK 32u       /* columns of a quantized block */
+#define CUDA_HALF (4u << 20) /* bytes of one of the two halves of the pinned memory */
+#define CUDA_SPLIT 256u      /* positions; a multiple of OPS_BLOCK_TOKENS, and the CPU's */
+#define CUDA_HEAD_DIM_MAX 256u
+
+/* ---- the device (cuda_device.cu) ---- */
+
+struct cuda_buffer {
+    void *at;
+    size_t size;
+};
+
+struct ops_dev {
+    int ordinal;
+    uint32_t processors;
+    bool f32_activations;
+    cudaStream_t stream;
+    /* Pinned memory that copies pass through, two halves used in turn. What was taken from a half may be
+     * overwritten when the event recorded behind its last copy has passed. */
+    unsigned char *pinned;
+    size_t used;
+    int half;
+    cudaEvent_t copied[2];
+    struct cuda_buffer prepared; /* rows of a product: floats, bytes, scales */
+    struct cuda_buffer partials; /* sums of attention's splits */
+    struct cuda_buffer index;    /* ids, row numbers */
+    struct cuda_buffer plan;     /* of attention, and the host's copy of what it holds */
+    uint32_t *plan_host, *plan_new;
+    size_t plan_words, plan_cap;
+    int error; /* the first failure since the last sync */
+    char error_text[200];
+    char describe[160];
+};
+
+/* Every function of the table calls it first: which thread calls is the engine's business. */
+void cuda_use(const struct ops_dev *d);
+/* False, and recorded for sync(), when it is an error. */
+bool cuda_ok(struct ops_dev *d, cudaError_t e, const char *what);
+/* After a launch. */
+void cuda_launched(struct ops_dev *d, const char *kernel);
+void cuda_fail(struct ops_dev *d, int error, const char *text);
+/* "out of memory on CUDA device 0: WHAT wants N bytes, M are free"; -ENOMEM. */
+int cuda_no_memory(const struct ops_dev *d, const char *what, size_t wanted, char *err, size_t errlen);
+/* Device memory of at least `bytes`, contents not kept when it grows; NULL (recorded) when there is none. */
+void *cuda_room(struct ops_dev *d, struct cuda_buffer *b, size_t bytes, const char *what);
+/* Pinned memory to fill and to copy from on the stream, at most CUDA_HALF bytes; NULL (recorded). */
+void *cuda_stage(struct ops_dev *d, size_t bytes);
+/* From host memory, which may change after the call. */
+void cuda_upload(struct ops_dev *d, void *to, const void *from, size_t bytes);
+
+/* ---- weights (cuda_weight.cu) ----
+ *
+ * Rows in order. Quantized types: all blocks' quants as in the file (16 bytes, Q8_0 32), then all blocks'
+ * scales (a half; Q4_1 two, scale and minimum), so that neighbouring threads read neighbouring 16 bytes.
+ * Others as in the file. */
+struct ops_weight {
+    struct ops_dev *dev;
+    uint32_t type; /* enum quant_type */
+    uint32_t rows, cols;
+    uint32_t blocks; /* of a row; 0 for types that are not quantized */
+    size_t bytes;
+    unsigned char *data;
+    const __half *scale;
+};
+
+int cuda_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_weight **ret_weight, char *err,
+                    size_t errlen);
+void cuda_weight_free(struct ops_weight *w);
+size_t cuda_weight_bytes(const struct ops_weight *w);
+void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out);
+void cuda_gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols,
+                 float *out);
+
+/* ---- products ---- */
+
+/* Of 32 activations x = s * q. */
+struct cuda_scale {
+    float s;
+    float s_sum; /* s * sum(q) */
+};
+
+/* Prepared rows; what no weight of the product needs is NULL. */
+struct cuda_rows {
+    float *f;                 /* [row][cols] */
+    int8_t *q;                /* [row][cols] */
+    struct cuda_scale *scale; /* [row][blocks] */
+    int32_t *sum;             /* [row][blocks]: sum(q) */
+};
+
+struct cuda_matrix {
+    const unsigned char *data;
+    const __half *scale;
+    float *out; /* [n][rows] */
+    uint32_t rows;
+};
+
+/* Weights of one type that are multiplied in one launch. */
+struct cuda_product {
+    struct cuda_matrix w[OPS_MAX_OUT];
+    uint32_t count, n, cols;
+    bool add;
+    struct cuda_rows x;
+};
+
+/* cuda_prepare.cu */
+void cuda_prepare(const struct ops_matmul *m, uint32_t cols, const struct cuda_rows *to, cudaStream_t stream);
+/* cuda_matvec.cu: quantized weights by at most CUDA_MATVEC_ROWS rows */
+#define CUDA_MATVEC_ROWS 8u
+void cuda_matvec(uint32_t type, const struct cuda_product *p, cudaStream_t stream);
+/* cuda_tile.cu: quantized weights by any number of rows */
+void cuda_tile(uint32_t type, const struct cuda_product *p, cudaStream_t stream);
+/* cuda_floats.cu: weights of any type by rows of floats */
+void cuda_floats(uint32_t type, const struct cuda_product *p, cudaStream_t stream);
+/* cuda_matmul.cu */
+void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m);
+
+/* ---- KV and attention (cuda_kv.cu, cuda_attention.cu) ----
+ *
+ * The CPU's layout: [block][layer][KV head], K transposed, [head_dim][64], so that a thread is a key and
+ * scores need no sums over threads, then V, [64][padded head_dim], so that a thread is a dimension. */
+struct ops_kv {
+    struct ops_dev *dev;
+    struct ops_kv_shape shape;
+    uint32_t padded; /* head_dim up to a multiple of 16 */
+    size_t k_bytes, head_bytes, layer_bytes, block_bytes;
+    unsigned char *base;
+    struct cuda_kv_io *io;
+};
+
+int cuda_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_kv **ret_kv, char *err,
+                size_t errlen);
+void cuda_kv_free(struct ops_kv *kv);
+size_t cuda_kv_block_bytes(const struct ops_kv_shape *shape);
+void cuda_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens);
+void cuda_kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to);
+void cuda_kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from);
+void cuda_attention(struct ops_dev *d, const struct ops_attention *a);
+
+/* ---- arithmetic, as in cpu_math.h and cpu_attention_kernel.h ---- */
+
+#define CUDA_ALL 0xffffffffu /* lanes of a warp */
+
+/* 2^n, -126 <= n <= 127. */
+static __device__ __forceinline__ float power_of_2(int n)
+{
+    return __int_as_float((n + 127) << 23);
+}
+
+/* To the nearest whole number, ties to even, as float and as int; |x| < 2^22. */
+static __device__ __forceinline__ float round_whole(float x, int *ret_n)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23 leaves no place for a fraction */
+    float t = x + shift;
+    *ret_n = (int)(__float_as_uint(t) - __float_as_uint(shift));
+    return t - shift;
+}
+
+/* e^x within about 1 ulp; 0 below -104, infinity above 89, NaN for NaN. */
+static __device__ __forceinline__ float exp_f(float x)
+{
+    int whole;
+    x = 89.0f < x ? 89.0f : x;
+    x = -104.0f > x ? -104.0f : x;
+    float n = round_whole(x * 0x1.715476p+0f, &whole);
+    float r = fmaf(n, -0x1.62e400p-1f, x);
+    r = fmaf(n, -0x1.7f7d1cp-20f, r);
+    float p = 0x1.6a23d2p-10f;
+    p = fmaf(p, r, 0x1.123a20p-7f);
+    p = fmaf(p, r, 0x1.5558f2p-5f);
+    p = fmaf(p, r, 0x1.555492p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    p = fmaf(r * r, p, r);
+    /* In two factors: neither leaves the range of exponents, and only the second product rounds. */
+    return (p + 1.0f) * power_of_2(whole >> 1) * power_of_2(whole - (whole >> 1));
+}
+
+static __device__ __forceinline__ float silu_f(float x)
+{
+    return x / (1.0f + exp_f(0.0f - x));
+}
+
+/* 2^x for x <= 0 within about 2 ulp; 2^-125 below -125, NaN for NaN. */
+static __device__ __forceinline__ float exp2_f(float x)
+{
+    int whole;
+    x = -125.0f > x ? -125.0f : x;
+    float r = x - round_whole(x, &whole);
+    float p = 0x1.5bba14p-10f;
+    p = fmaf(p, r, 0x1.3cea88p-7f);
+    p = fmaf(p, r, 0x1.c6b752p-5f);
+    p = fmaf(p, r, 0x1.ebf9bcp-3f);
+    p = fmaf(p, r, 0x1.62e42ap-1f);
+    p = fmaf(p, r, 1.0f);
+    return p * power_of_2(whole);
+}
+
+/* Lanes 0..15 of a warp hold 16 sums: lane 0 gets lane i + lane i + 8, and so on. */
+static __device__ __forceinline__ float sum_16(float v)
+{
+    for (int half = 8; half > 0; half /= 2)
+        v += __shfl_down_sync(CUDA_ALL, v, (unsigned)half);
+    return v;
+}

@@ -1,0 +1,81 @@
+/* Cuda matmul: prepares the rows of a product once, and sends its weights to the kernel for their type.
+ *
+ * Weights of one type are multiplied in one launch, q, k and v or gate and up together: small matrices alone
+ * would leave most of the device idle. Nothing here affects a bit.
+ * Thread: the stage thread. Must not know: which matrix of which layer this is.
+ * Tests: tests/kernels/test_matmul.c */
+#include "cuda_common.cuh"
+
+static bool takes_floats(const struct ops_dev *d, const struct ops_weight *w)
+{
+    return !w->blocks || d->f32_activations;
+}
+
+static size_t round_up(size_t n)
+{
+    return (n + 255) / 256 * 256;
+}
+
+/* Memory for the forms of the rows that some weight needs. */
+static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t cols, struct cuda_rows *x)
+{
+    bool floats = false, quantized = false;
+    for (uint32_t j = 0; j < m->count; j++)
+        (takes_floats(d, m->weight[j]) ? floats : quantized) = true;
+    const size_t values = (size_t)m->n * cols, blocks = values / CUDA_BLOCK;
+    const size_t f = floats ? round_up(values * sizeof *x->f) : 0;
+    const size_t q = quantized ? round_up(values) : 0,
+                 scale = quantized ? round_up(blocks * sizeof *x->scale) : 0;
+    const size_t sum = quantized ? blocks * sizeof *x->sum : 0;
+    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale + sum, "rows of a product");
+    if (!at)
+        return false;
+    *x = cuda_rows{};
+    if (floats)
+        x->f = (float *)at;
+    if (quantized) {
+        x->q = (int8_t *)(at + f);
+        x->scale = (struct cuda_scale *)(at + f + q);
+        x->sum = (int32_t *)(at + f + q + scale);
+    }
+    return true;
+}
+
+static void multiply(struct ops_dev *d, uint32_t type, bool floats, const struct cuda_product *p)
+{
+    if (floats)
+        cuda_floats(type, p, d->stream);
+    else if (p->n <= CUDA_MATVEC_ROWS)
+        cuda_matvec(type, p, d->stream);
+    else
+        cuda_tile(type, p, d->stream);
+    cuda_launched(d, floats ? "floats" : p->n <= CUDA_MATVEC_ROWS ? "matvec" : "tile");
+}
+
+void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m)
+{
+    struct cuda_product p = {};
+    bool done[OPS_MAX_OUT] = {};
+    cuda_use(d);
+    p.n = m->n;
+    p.cols = m->weight[0]->cols;
+    p.add = m->add;
+    if (m->n == 0 || !place_rows(d, m, p.cols, &p.x))
+        return;
+    cuda_prepare(m, p.cols, &p.x, d->stream);
+    cuda_launched(d, "prepare");
+    for (uint32_t j = 0; j < m->count; j++) {
+        const struct ops_weight *first = m->weight[j];
+        if (done[j])
+            continue;
+        p.count = 0;
+        for (uint32_t k = j; k < m->count; k++) {
+            const struct ops_weight *w = m->weight[k];
+            if (w->type != first->type)
+                continue;
+            p.w[p.count++] = cuda_matrix{ w->data, w->scale, m->out[k], w->rows };
+            done[k] = true;
+        }
+        multiply(d, first->type, takes_floats(d, first), &p);
+    }
+}

@@ -1,0 +1,116 @@
+/* Cuda matvec: quantized weights by up to 8 rows of activations, which is what decoding needs.
+ *
+ *   f = fma(d s, sum over 32 of q x, f) block after block, and for Q4_1 then f = fma(m, s sum(x), f)
+ *
+ * The one decision: reading weights is what it costs, and that wants all threads on neighbouring blocks of
+ * 32; adding wants the blocks in order. So both phases take turns over a piece of the columns: all threads
+ * leave the integer sums of their blocks in shared memory, then a thread for each output walks along them. A
+ * chain of fma takes 4 cycles a block, and while one block of threads adds, the others of the processor read.
+ * Thread: the stage thread launches. Tests: tests/kernels/test_matmul.c */
+#include "cuda_quant.cuh"
+
+#define THREADS 256u
+#define ROWS 8u /* of weights, a block of threads */
+
+/* Blocks of a piece: shared memory is the limit. */
+template <uint32_t N> constexpr uint32_t piece_blocks = N == 1 ? 128 : N == 2 ? 64 : 32;
+
+/* The sums of one block of weights with each row's block; what is beyond n is not to be read. */
+template <uint32_t TYPE, uint32_t N>
+static __device__ __forceinline__ void block_sums(const unsigned char *data, size_t block,
+                                                  const struct cuda_rows &x, size_t x_block,
+                                                  uint32_t x_blocks, uint32_t n, int sum[N])
+{
+    const int4 *w = (const int4 *)(data + block * (TYPE == QUANT_Q8_0 ? 32 : 16));
+    int4 first = w[0], second;
+    if (TYPE == QUANT_Q8_0)
+        second = w[1];
+    else {
+        second = make_int4(high_nibbles(first.x), high_nibbles(first.y), high_nibbles(first.z),
+                           high_nibbles(first.w));
+        first =
+            make_int4(low_nibbles(first.x), low_nibbles(first.y), low_nibbles(first.z), low_nibbles(first.w));
+    }
+#pragma unroll
+    for (uint32_t t = 0; t < N; t++) {
+        const size_t at = (size_t)min(t, n - 1) * x_blocks + x_block;
+        const int4 *q = (const int4 *)(x.q + at * CUDA_BLOCK);
+        sum[t] =
+            dot_16(second, q[1], dot_16(first, q[0], sum_offset<TYPE>(TYPE == QUANT_Q4_0 ? x.sum[at] : 0)));
+    }
+}
+
+template <uint32_t TYPE, uint32_t N>
+static __global__ void __launch_bounds__(THREADS) matvec(struct cuda_product p)
+{
+    constexpr uint32_t PIECE = piece_blocks<N>;
+    /* One more than a piece: the threads of the second phase walk in different banks. */
+    GPU_SHARED(float, sums, [N][ROWS][PIECE + 1]);
+    GPU_SHARED(float, scale, [ROWS][PIECE + 1]);
+    GPU_SHARED(float, least, [ROWS][PIECE + 1]);
+    uint32_t group = blockIdx.x, j = 0;
+    while (group >= (p.w[j].rows + ROWS - 1) / ROWS)
+        group -= (p.w[j++].rows + ROWS - 1) / ROWS;
+    const struct cuda_matrix &w = p.w[j];
+    const uint32_t blocks = p.cols / CUDA_BLOCK, first_row = group * ROWS;
+    const uint32_t r = threadIdx.x % ROWS, t = threadIdx.x / ROWS;
+    const bool adds = t < N && t < p.n && first_row + r < w.rows;
+    float f = 0;
+
+    for (uint32_t first = 0; first < blocks; first += PIECE) {
+        const uint32_t n = min(PIECE, blocks - first);
+        for (uint32_t i = threadIdx.x; i < ROWS * n; i += THREADS) {
+            const uint32_t row = i / n, b = i % n;
+            if (first_row + row >= w.rows)
+                break; /* and so are all the thread's next */
+            const size_t at = (size_t)(first_row + row) * blocks + first + b;
+            int sum[N];
+            block_sums<TYPE, N>(w.data, at, p.x, first + b, blocks, p.n, sum);
+#pragma unroll
+            for (uint32_t k = 0; k < N; k++)
+                sums[k][row][b] = (float)sum[k];
+            scale[row][b] = __half2float(w.scale[TYPE == QUANT_Q4_1 ? 2 * at : at]);
+            if (TYPE == QUANT_Q4_1)
+                least[row][b] = __half2float(w.scale[2 * at + 1]);
+        }
+        __syncthreads(); /* a chain reads what all threads wrote */
+        if (adds) {
+            const struct cuda_scale *s = p.x.scale + (size_t)t * blocks + first;
+            for (uint32_t b = 0; b < n; b++) {
+                f = fmaf(scale[r][b] * s[b].s, sums[t][r][b], f);
+                if (TYPE == QUANT_Q4_1)
+                    f = fmaf(least[r][b], s[b].s_sum, f);
+            }
+        }
+        __syncthreads(); /* the next piece overwrites what the chains read */
+    }
+    if (adds) {
+        float *out = w.out + (size_t)t * w.rows + first_row + r;
+        *out = p.add ? *out + f : f;
+    }
+}
+
+template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaStream_t stream)
+{
+    uint32_t groups = 0;
+    for (uint32_t j = 0; j < p->count; j++)
+        groups += (p->w[j].rows + ROWS - 1) / ROWS;
+    if (p->n == 1)
+        GPU_LAUNCH((matvec<TYPE, 1>), groups, THREADS, 0, stream, *p);
+    else if (p->n == 2)
+        GPU_LAUNCH((matvec<TYPE, 2>), groups, THREADS, 0, stream, *p);
+    else if (p->n <= 4)
+        GPU_LAUNCH((matvec<TYPE, 4>), groups, THREADS, 0, stream, *p);
+    else
+        GPU_LAUNCH((matvec<TYPE, 8>), groups, THREADS, 0, stream, *p);
+}
+
+void cuda_matvec(uint32_t type, const struct cuda_product *p, cudaStream_t stream)
+{
+    if (type == QUANT_Q4_0)
+        launch<QUANT_Q4_0>(p, stream);
+    else if (type == QUANT_Q4_1)
+        launch<QUANT_Q4_1>(p, stream);
+    else
+        launch<QUANT_Q8_0>(p, stream);
+}

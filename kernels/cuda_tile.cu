@@ -1,0 +1,167 @@
+/* Cuda tile: quantized weights by many rows of activations, which is what reading a prompt needs.
+ *
+ *   f = fma(d s, sum over 32 of q x, f) block after block, and for Q4_1 then f = fma(m, s sum(x), f)
+ *
+ * The one decision: one tensor-core instruction multiplies exactly one block of 32 columns and its integers
+ * are exact, so the float sums of an output stay in one thread, in the order of the matrix-vector kernel:
+ * same bits. 64 by 64 outputs a block of threads, 32 by 32 a warp; 4 blocks of columns at a time pass through
+ * shared memory. Thread: the stage thread launches. Tests: tests/kernels/test_matmul.c */
+#include "cuda_quant.cuh"
+
+#define THREADS 128u
+#define TILE 64u /* rows of weights, and of activations */
+#define STEP 4u  /* blocks of columns at a time */
+
+/* Words of a row's step and 4 more: the 8 rows by 4 words that a warp reads at once lie in 32 banks. */
+#define X_WORDS (STEP * 8 + 4)
+template <uint32_t TYPE> constexpr uint32_t block_words = TYPE == QUANT_Q8_0 ? 8 : 4;
+
+template <uint32_t TYPE> struct tile_shared {
+    static constexpr uint32_t w_words = STEP * block_words<TYPE> + 4;
+    __align__(16) int w[TILE][w_words];
+    __align__(16) int x[TILE][X_WORDS];
+    float scale[TILE][STEP + 1], least[TILE][STEP + 1];
+    struct cuda_scale x_scale[TILE][STEP + 1];
+    int x_sum[TILE][STEP + 1];
+};
+
+/* Rows beyond the end are the last one again: what they give is not written. */
+template <uint32_t TYPE>
+static __device__ void load_weights(struct tile_shared<TYPE> &s, const struct cuda_matrix &w,
+                                    uint32_t first_row, uint32_t blocks, uint32_t first, uint32_t n)
+{
+    constexpr uint32_t parts = block_words<TYPE> / 4; /* of 16 bytes */
+    for (uint32_t i = threadIdx.x; i < TILE * STEP * parts; i += THREADS) {
+        const uint32_t row = i / (STEP * parts), part = i % (STEP * parts), b = part / parts;
+        const size_t at = (size_t)min(first_row + row, w.rows - 1) * blocks + first + b;
+        if (b < n)
+            *(int4 *)&s.w[row][part * 4] = ((const int4 *)w.data)[at * parts + part % parts];
+    }
+    for (uint32_t i = threadIdx.x; i < TILE * STEP; i += THREADS) {
+        const uint32_t row = i / STEP, b = i % STEP;
+        const size_t at = (size_t)min(first_row + row, w.rows - 1) * blocks + first + b;
+        if (b < n)
+            s.scale[row][b] = __half2float(w.scale[TYPE == QUANT_Q4_1 ? 2 * at : at]);
+        if (TYPE == QUANT_Q4_1 && b < n)
+            s.least[row][b] = __half2float(w.scale[2 * at + 1]);
+    }
+}
+
+template <uint32_t TYPE>
+static __device__ void load_rows(struct tile_shared<TYPE> &s, const struct cuda_product &p,
+                                 uint32_t first_token, uint32_t blocks, uint32_t first, uint32_t n)
+{
+    for (uint32_t i = threadIdx.x; i < TILE * STEP * 2; i += THREADS) {
+        const uint32_t row = i / (STEP * 2), part = i % (STEP * 2);
+        const size_t at = (size_t)min(first_token + row, p.n - 1) * blocks + first;
+        if (part / 2 < n)
+            *(int4 *)&s.x[row][part * 4] = ((const int4 *)p.x.q)[at * 2 + part];
+    }
+    for (uint32_t i = threadIdx.x; i < TILE * STEP; i += THREADS) {
+        const uint32_t row = i / STEP, b = i % STEP;
+        const size_t at = (size_t)min(first_token + row, p.n - 1) * blocks + first + b;
+        if (b < n) {
+            s.x_scale[row][b] = p.x.scale[at];
+            s.x_sum[row][b] = p.x.sum[at];
+        }
+    }
+}
+
+/* 16 rows of weights from `row`, as mma_16x8x32 wants them. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void load_a(const struct tile_shared<TYPE> &s, uint32_t row, uint32_t b,
+                                              uint32_t t, int a[4])
+{
+    const int *low = s.w[row] + b * block_words<TYPE> + t, *high = low + 8 * tile_shared<TYPE>::w_words;
+    if (TYPE == QUANT_Q8_0) {
+        a[0] = low[0];
+        a[1] = high[0];
+        a[2] = low[4];
+        a[3] = high[4];
+    } else {
+        a[0] = low_nibbles(low[0]);
+        a[1] = low_nibbles(high[0]);
+        a[2] = high_nibbles(low[0]);
+        a[3] = high_nibbles(high[0]);
+    }
+}
+
+/* One block of columns: the warp's 2 by 4 products of 16 by 8. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void add_block(const struct tile_shared<TYPE> &s, uint32_t b,
+                                                 uint32_t warp_row, uint32_t warp_token, float f[2][4][4])
+{
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    int a[2][4];
+    for (uint32_t i = 0; i < 2; i++)
+        load_a<TYPE>(s, warp_row + 16 * i + g, b, t, a[i]);
+#pragma unroll
+    for (uint32_t k = 0; k < 4; k++) {
+        const int *x = s.x[warp_token + 8 * k + g] + b * 8 + t, words[2] = { x[0], x[4] };
+        const uint32_t token = warp_token + 8 * k + 2 * t;
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++) {
+            int c[4];
+            mma_16x8x32(c, a[i], words);
+#pragma unroll
+            for (uint32_t e = 0; e < 4; e++) {
+                const uint32_t row = warp_row + 16 * i + g + 8 * (e / 2), at = token + e % 2;
+                const int sum = c[e] + sum_offset<TYPE>(TYPE == QUANT_Q4_0 ? s.x_sum[at][b] : 0);
+                f[i][k][e] = fmaf(s.scale[row][b] * s.x_scale[at][b].s, (float)sum, f[i][k][e]);
+                if (TYPE == QUANT_Q4_1)
+                    f[i][k][e] = fmaf(s.least[row][b], s.x_scale[at][b].s_sum, f[i][k][e]);
+            }
+        }
+    }
+}
+
+template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) tile(struct cuda_product p)
+{
+    GPU_SHARED(struct tile_shared<TYPE>, stage, [1]);
+    struct tile_shared<TYPE> &s = stage[0];
+    uint32_t group = blockIdx.x, j = 0;
+    while (group >= (p.w[j].rows + TILE - 1) / TILE)
+        group -= (p.w[j++].rows + TILE - 1) / TILE;
+    const struct cuda_matrix &w = p.w[j];
+    const uint32_t blocks = p.cols / CUDA_BLOCK, first_row = group * TILE, first_token = blockIdx.y * TILE;
+    const uint32_t warp = threadIdx.x / 32, warp_row = warp / 2 * 32, warp_token = warp % 2 * 32;
+    float f[2][4][4] = {};
+
+    for (uint32_t first = 0; first < blocks; first += STEP) {
+        const uint32_t n = min(STEP, blocks - first);
+        load_weights<TYPE>(s, w, first_row, blocks, first, n);
+        load_rows<TYPE>(s, p, first_token, blocks, first, n);
+        __syncthreads(); /* warps read what others loaded */
+        for (uint32_t b = 0; b < n; b++)
+            add_block<TYPE>(s, b, warp_row, warp_token, f);
+        __syncthreads(); /* the next step overwrites this one */
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < 32; i++) {
+        const uint32_t e = i % 4, k = i / 4 % 4, high = i / 16;
+        const uint32_t row = first_row + warp_row + 16 * high + threadIdx.x % 32 / 4 + 8 * (e / 2);
+        const uint32_t token = first_token + warp_token + 8 * k + 2 * (threadIdx.x % 4) + e % 2;
+        if (row >= w.rows || token >= p.n)
+            continue;
+        float *out = w.out + (size_t)token * w.rows + row;
+        *out = p.add ? *out + f[high][k][e] : f[high][k][e];
+    }
+}
+
+template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaStream_t stream)
+{
+    uint32_t groups = 0;
+    for (uint32_t j = 0; j < p->count; j++)
+        groups += (p->w[j].rows + TILE - 1) / TILE;
+    GPU_LAUNCH((tile<TYPE>), dim3(groups, (p->n + TILE - 1) / TILE), THREADS, 0, stream, *p);
+}
+
+void cuda_tile(uint32_t type, const struct cuda_product *p, cudaStream_t stream)
+{
+    if (type == QUANT_Q4_0)
+        launch<QUANT_Q4_0>(p, stream);
+    else if (type == QUANT_Q4_1)
+        launch<QUANT_Q4_1>(p, stream);
+    else
+        launch<QUANT_Q8_0>(p, stream);
+}
