@@ -139,10 +139,13 @@ static void *mem_alloc(struct ops_dev *d, size_t bytes)
 {
     void *at = NULL;
     cuda_use(d);
-    if (cudaMalloc(&at, bytes ? bytes : 1) != cudaSuccess) {
-        cudaGetLastError();
+    cudaError_t e = cudaMalloc(&at, bytes ? bytes : 1);
+    if (e == cudaErrorMemoryAllocation)
+        cudaGetLastError(); /* the caller says it: it knows what for */
+    else
+        cuda_ok(d, e, "taking memory");
+    if (e != cudaSuccess)
         return NULL;
-    }
     if (!cuda_ok(d, cudaMemsetAsync(at, 0, bytes, d->stream), "clearing memory")) {
         cudaFree(at);
         return NULL;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static bool is_last(const struct stage *st)
 {
@@ -124,15 +125,24 @@ int compute_reserve_logits(struct stage *st, struct flight *f, char *err, size_t
 {
     const struct engine *e = st->engine;
     size_t bytes = (size_t)f->n_wanted * e->n_vocab * sizeof *f->logits;
-    float *memory;
+    float *memory, *host = NULL;
 
     if (f->n_wanted <= f->logits_rows)
         return 0;
+    if (!e->ops->plain_memory) {
+        host = malloc(bytes);
+        if (!host)
+            return engine_no_memory("logits of a window", bytes, err, errlen);
+    }
     memory = e->ops->alloc(st->dev, bytes);
-    if (!memory)
-        return engine_no_memory("logits of a window", bytes, err, errlen);
+    if (!memory) {
+        free(host);
+        return stage_no_memory(st, "logits of a window", bytes, err, errlen);
+    }
     e->ops->release(st->dev, f->logits);
+    free(f->host_logits);
     f->logits = memory;
+    f->host_logits = host;
     f->logits_rows = f->n_wanted;
     return 0;
 }
@@ -159,7 +169,10 @@ int compute_window(struct stage *st, struct flight *f, char *err, size_t errlen)
         compute_layer(st, f, i);
     if (is_last(st))
         queue_last_layer(st, f);
-    else
+    if (is_last(st) && f->host_logits)
+        e->ops->download(st->dev, f->host_logits, f->logits,
+                         (size_t)f->n_wanted * e->n_vocab * sizeof *f->logits);
+    if (!is_last(st))
         e->ops->download(st->dev, f->x, s->x, x_bytes);
     return e->ops->sync(st->dev, err, errlen);
 }

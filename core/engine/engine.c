@@ -23,6 +23,20 @@ int engine_no_memory(const char *what, size_t wanted, char *err, size_t errlen)
     return -ENOMEM;
 }
 
+int stage_no_memory(const struct stage *st, const char *what, size_t wanted, char *err, size_t errlen)
+{
+    const struct ops *ops = st->engine->ops;
+    int r;
+    if (ops->plain_memory)
+        return engine_no_memory(what, wanted, err, errlen);
+    r = ops->sync(st->dev, err, errlen);
+    if (r < 0) /* a device that has failed has no memory either */
+        return r;
+    snprintf(err, errlen, "out of memory on %s: %s wants %zu bytes, about %zu are free", st->device, what,
+             wanted, ops->memory_free(st->dev));
+    return -ENOMEM;
+}
+
 static int check_options(const struct model *m, const struct engine_options *o, char *err, size_t errlen)
 {
     const struct {
@@ -105,7 +119,7 @@ static int open_rows(struct stage *st, size_t cols, float **ret, char *err, size
 {
     size_t bytes = st->engine->max_tokens * cols * sizeof(float);
     *ret = st->engine->ops->alloc(st->dev, bytes);
-    return *ret ? 0 : engine_no_memory("the working memory of a window", bytes, err, errlen);
+    return *ret ? 0 : stage_no_memory(st, "the working memory of a window", bytes, err, errlen);
 }
 
 static int open_scratch(struct stage *st, char *err, size_t errlen)
@@ -155,7 +169,7 @@ static int open_kv(struct stage *st, void *arg, char *err, size_t errlen)
     int r = e->ops->kv_new(st->dev, &shape, &st->kv, why, sizeof why);
 
     if (r == -ENOMEM)
-        return engine_no_memory("the KV pool", bytes, err, errlen);
+        return stage_no_memory(st, "the KV pool", bytes, err, errlen);
     if (r < 0) {
         snprintf(err, errlen, "KV pool: %s", why);
         return r;
@@ -185,11 +199,12 @@ static int close_device(struct stage *st, void *arg, char *err, size_t errlen)
     return 0;
 }
 
-/* Stage s of n has so many of all threads, as evenly as can be, and at least one. */
-static uint32_t threads_of(uint32_t threads, uint32_t s, uint32_t n)
+/* Stage s of n has so many of all threads, as evenly as can be, and at least one: that which drives a device
+ * that computes by itself. */
+static uint32_t threads_of(const struct engine *e, uint32_t threads, uint32_t s, uint32_t n)
 {
     uint32_t own = threads * (s + 1) / n - threads * s / n;
-    return own ? own : 1;
+    return own && e->ops->plain_memory ? own : 1;
 }
 
 static int open_stages(struct engine *e, const struct engine_options *o, char *err, size_t errlen)
@@ -206,7 +221,7 @@ static int open_stages(struct engine *e, const struct engine_options *o, char *e
         struct stage *st = &e->stages[e->n_stages];
         *st = (struct stage){ .engine = e,
                               .index = e->n_stages,
-                              .threads = threads_of(o->threads, e->n_stages, n) };
+                              .threads = threads_of(e, o->threads, e->n_stages, n) };
         pthread_cond_init(&st->changed, NULL);
     }
     for (uint32_t s = 0; r == 0 && s < n; s++) {
@@ -269,11 +284,73 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
     return 0;
 }
 
+/* ---- which device ---- */
+
+/* A weak symbol: its address tells whether it was linked, which a compiler that sees an object does not
+ * expect. */
+static bool has_cuda(void)
+{
+    const struct ops *volatile table = &ops_cuda;
+    return table != NULL;
+}
+
+/* Stages beyond the number of devices share them: each device counts once. */
+static int measure_cuda(uint32_t stages, uint64_t *ret_free, char *err, size_t errlen)
+{
+    char first[160] = "";
+    int r = 0;
+
+    *ret_free = 0;
+    for (uint32_t s = 0; r == 0 && s < stages; s++) {
+        const struct ops_open how = { .isa = "auto", .threads = 1, .part = s, .parts = stages };
+        struct ops_dev *d;
+        r = ops_cuda.open(&how, &d, err, errlen);
+        if (r < 0)
+            break;
+        bool again = strcmp(first, ops_cuda.describe(d)) == 0;
+        if (s == 0)
+            snprintf(first, sizeof first, "%s", ops_cuda.describe(d));
+        if (!again)
+            *ret_free += ops_cuda.memory_free(d);
+        ops_cuda.close(d);
+        if (again)
+            break;
+    }
+    return r;
+}
+
+int engine_device_find(const char *asked, uint32_t stages, const char **ret_device, uint64_t *ret_free,
+                       char *err, size_t errlen)
+{
+    int r;
+
+    *ret_device = "cpu";
+    snprintf(err, errlen, "%s", "");
+    if (strcmp(asked, "cpu") == 0 || (strcmp(asked, "auto") == 0 && !has_cuda()))
+        return 0;
+    if (!has_cuda()) {
+        snprintf(err, errlen, "this build has no CUDA");
+        return -ENODEV;
+    }
+    r = measure_cuda(stages, ret_free, err, errlen);
+    if (r == 0)
+        *ret_device = "cuda";
+    return r < 0 && strcmp(asked, "auto") == 0 ? 0 : r < 0 ? -ENODEV : 0;
+}
+
 int engine_open(const struct gguf *f, const struct model *m, const struct engine_options *o,
                 void (*progress)(void *arg, uint64_t done, uint64_t total), void *arg,
                 struct engine **ret_engine, char *err, size_t errlen)
 {
     const struct ops *ops = strcmp(o->isa, "ref") == 0 ? &ops_ref : &ops_cpu;
+
+    if (o->device && strcmp(o->device, "cuda") == 0) {
+        if (!has_cuda()) {
+            snprintf(err, errlen, "this build has no CUDA");
+            return -ENODEV;
+        }
+        ops = &ops_cuda;
+    }
     return engine_open_on(ops, f, m, o, progress, arg, ret_engine, err, errlen);
 }
 

@@ -34,15 +34,22 @@ struct flight;
 #define ENGINE_MAX_STAGES 64u
 
 struct engine_options {
-    const char *isa;  /* "auto", "amx", "avx512", "avx2", "portable", "ref" */
-    uint32_t threads; /* 1..ENGINE_MAX_THREADS, divided among the stages, each of which has at least one */
-    uint32_t stages;  /* 1..ENGINE_MAX_STAGES, at most the model's layers; 0: one */
+    const char *device; /* "cpu", "cuda"; NULL: "cpu" */
+    const char *isa;    /* of the CPU: "auto", "amx", "avx512", "avx2", "portable", "ref" */
+    uint32_t threads;   /* 1..ENGINE_MAX_THREADS, divided among the stages, each of which has at least one */
+    uint32_t stages;    /* 1..ENGINE_MAX_STAGES, at most the model's layers; 0: one */
     bool f32_activations;
     bool kv_f32;         /* KV in f32 instead of f16 */
     uint32_t kv_tokens;  /* size of the pool in tokens; rounded up to whole blocks */
     uint32_t max_rows;   /* rows of a window, 1..256 */
     uint32_t max_tokens; /* tokens of a window over all rows, 1..4096 */
 };
+
+/* What `asked`, "auto", "cpu" or "cuda", means here: "cpu" or "cuda". For "cuda" also how many bytes are free
+ * on the devices that so many stages would run on, together. Where "auto" is the CPU, err says why ("" when
+ * this build has nothing else). -ENODEV, and why, for a "cuda" that cannot be had. */
+int engine_device_find(const char *asked, uint32_t stages, const char **ret_device, uint64_t *ret_free,
+                       char *err, size_t errlen);
 
 /* Loads and repacks all weights, releasing each tensor's pages of the file as it goes (the file is not needed
  * after). With several stages some layers, the embedding and the output head are timed first, and the layers
@@ -120,7 +127,8 @@ void engine_watch(struct engine *e, void (*finished)(void *arg), void *arg);
  * where there are several, and the sessions are as before; other flights and later windows are not touched by
  * it. Once for each flight, in any order. */
 int flight_end(struct flight *f, char *err, size_t errlen);
-/* After flight_end said 0: [n_logits][n_vocab] of a row, valid until the release; NULL when it wanted none.
+/* After flight_end said 0: [n_logits][n_vocab] of a row in host memory, valid until the release; NULL when it
+ * wanted none.
  */
 const float *flight_logits(const struct flight *f, uint32_t row);
 /* How long stages computed on it, all together; waiting does not count. */

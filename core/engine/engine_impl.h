@@ -65,7 +65,8 @@ struct flight {
     uint32_t *blocks;        /* of all rows */
     uint32_t blocks_cap;
     uint32_t n_rows, n_tokens, n_wanted;
-    float *logits; /* [logits_rows][n_vocab], the last stage's device memory, grown by it */
+    float *logits;      /* [logits_rows][n_vocab], the last stage's device memory, grown by it */
+    float *host_logits; /* the same where the host cannot read that; else NULL */
     uint32_t logits_rows;
 };
 
@@ -145,3 +146,5 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
                    const struct engine_options *o, void (*progress)(void *arg, uint64_t done, uint64_t total),
                    void *arg, struct engine **ret_engine, char *err, size_t errlen);
 int engine_no_memory(const char *what, size_t wanted, char *err, size_t errlen); /* -ENOMEM */
+/* The same of the stage's device. */
+int stage_no_memory(const struct stage *st, const char *what, size_t wanted, char *err, size_t errlen);

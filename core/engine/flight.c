@@ -119,6 +119,7 @@ void flight_free(struct flight *f)
     free(f->rows);
     free(f->x);
     free(f->blocks);
+    free(f->host_logits);
     free(f);
 }
 
@@ -277,8 +278,8 @@ int flight_end(struct flight *f, char *err, size_t errlen)
 
 const float *flight_logits(const struct flight *f, uint32_t row)
 {
-    /* Device memory is plain memory here (ops.h): the caller reads the logits where they were computed. */
-    const float *logits = f->logits;
+    /* Where device memory is plain memory the caller reads the logits where they were computed. */
+    const float *logits = f->host_logits ? f->host_logits : f->logits;
 
     for (uint32_t i = 0; i < row; i++)
         logits += (size_t)f->rows[i].n_logits * f->engine->n_vocab;

@@ -40,7 +40,7 @@ static int load_matrix(struct stage *st, struct load *l, const struct gguf_tenso
         char what[96];
         snprintf(what, sizeof what, "tensor %.*s", (int)t->name.len, t->name.data);
         if (r == -ENOMEM)
-            return engine_no_memory(what, t->size, err, errlen);
+            return stage_no_memory(st, what, t->size, err, errlen);
         snprintf(err, errlen, "%s: %s", what, why);
         return r;
     }
@@ -55,7 +55,7 @@ static int load_vector(struct stage *st, struct load *l, const struct gguf_tenso
     const struct ops *ops = st->engine->ops;
     float *memory = ops->alloc(st->dev, t->size);
     if (!memory)
-        return engine_no_memory("a norm", t->size, err, errlen);
+        return stage_no_memory(st, "a norm", t->size, err, errlen);
     ops->upload(st->dev, memory, t->data, t->size);
     *ret = memory;
     st->weight_bytes += t->size;
@@ -187,7 +187,8 @@ static int run_probe(struct stage *st, void *arg, char *err, size_t errlen)
     r = st->engine->ops->sync(st->dev, err, errlen);
     took = (clock_now_ns() - begin) * st->threads;
     cpu = clock_process_ns() - cpu_begin;
-    took = cpu < took ? cpu : took;
+    if (st->engine->ops->plain_memory) /* else somebody else computes */
+        took = cpu < took ? cpu : took;
     if (r == 0 && took < p->ns)
         p->ns = took;
     return r;

@@ -50,6 +50,8 @@ static inline int rig_try_open(const struct tiny_shape *s, const struct engine_o
     free(file.data);
     cr_assert_eq(model_read(ret->f, &ret->m, err, errlen), 0, "%s", err);
     rig_real = strcmp(o->isa, "ref") == 0 ? &ops_ref : &ops_cpu;
+    if (o->device && strcmp(o->device, "cuda") == 0)
+        rig_real = &ops_cuda;
     ops = *rig_real;
     ops.sync = rig_sync;
     r = engine_open_on(&ops, ret->f, ret->m, o, NULL, NULL, &ret->e, err, errlen);

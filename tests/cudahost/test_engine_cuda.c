@@ -1,0 +1,209 @@
+/* The whole engine on emulated devices: the bits of the CPU's vector kernels, whatever else runs, on one
+ * device and divided between two; and what happens when memory or a device is not to be had. */
+#include "cudahost.h"
+#include "unit/engine_rig.h"
+
+#define LENGTH(a) (sizeof(a) / sizeof *(a))
+#define TOKENS 150u /* over two block borders */
+
+static const struct engine_options cuda = {
+    .device = "cuda", .isa = "auto", .threads = 1, .kv_tokens = 2048, .max_rows = 4, .max_tokens = 128
+};
+
+/* What the CPU says; NULL where it has no vector kernels to say it. To be freed. */
+static float *cpu_logits(const struct tiny_shape *shape, struct engine_options o, const int32_t *tokens)
+{
+    const struct ops_open how = { .isa = "avx2", .threads = 1 };
+    struct ops_dev *d;
+    char err[256];
+    if (ops_cpu.open(&how, &d, err, sizeof err) < 0)
+        return NULL;
+    ops_cpu.close(d);
+    o.device = "cpu";
+    o.isa = "avx2";
+    o.stages = 1;
+    struct rig rig = rig_open(shape, &o);
+    float *logits = rig_alone(&rig, tokens, TOKENS);
+    rig_close(&rig);
+    return logits;
+}
+
+static void expect_same(const float *a, const float *b, size_t n, const char *what)
+{
+    for (size_t i = 0; i < n; i++)
+        cr_assert(memcmp(&a[i], &b[i], sizeof *a) == 0, "%s: value %zu is %a, %a is wanted", what, i,
+                  (double)a[i], (double)b[i]);
+}
+
+/* The sequence in chunks of several sizes, on an engine opened so. */
+static void check_chunks(const struct tiny_shape *shape, const struct engine_options *o, const char *what)
+{
+    static const uint32_t chunks[] = { 128, 5, 37 };
+    const size_t n = (size_t)TOKENS * shape->vocab;
+    int32_t *tokens = rig_tokens(TOKENS, shape->vocab, 5);
+    float *want = cpu_logits(shape, *o, tokens), *got = malloc(n * sizeof *got);
+    struct rig rig = rig_open(shape, o);
+    cr_assert_not_null(got);
+    for (size_t c = 0; c < LENGTH(chunks); c++) {
+        struct session *s = rig_session(&rig);
+        rig_feed(&rig, s, tokens, TOKENS, chunks[c], got);
+        if (!want) {
+            want = got;
+            got = malloc(n * sizeof *got);
+        } else {
+            expect_same(got, want, n, what);
+        }
+        session_free(s);
+    }
+    rig_close(&rig);
+    free(got);
+    free(want);
+    free(tokens);
+}
+
+Test(engine_cuda, every_weight_type_gives_the_cpus_bits)
+{
+    static const uint32_t types[] = { 0, 1, 30, 2, 3, 8 };
+    cudahost_reset(1, (size_t)256 << 20);
+    for (size_t i = 0; i < LENGTH(types); i++) {
+        struct tiny_shape shape = rig_shape;
+        shape.type = types[i];
+        check_chunks(&shape, &cuda, gguf_type_name(types[i]));
+    }
+}
+
+Test(engine_cuda, kv_in_f32_and_float_activations_give_the_cpus_bits)
+{
+    struct engine_options o = cuda;
+    cudahost_reset(1, (size_t)256 << 20);
+    o.kv_f32 = true;
+    check_chunks(&rig_shape, &o, "f32 keys and values");
+    o.f32_activations = true;
+    check_chunks(&rig_shape, &o, "f32 activations");
+}
+
+Test(engine_cuda, the_order_of_threads_shows_in_no_bit)
+{
+    for (int i = CUDAHOST_FORWARD; i <= CUDAHOST_RANDOM; i++) {
+        cudahost_reset(1, (size_t)256 << 20);
+        cudahost_set_order((enum cudahost_order)i, 7);
+        check_chunks(&rig_shape, &cuda, "order of threads");
+    }
+}
+
+Test(engine_cuda, layers_divided_between_two_devices_give_the_same_bits)
+{
+    struct engine_options o = cuda;
+    struct tiny_shape shape = rig_shape;
+    struct engine_info info;
+    shape.layers = 4;
+    o.stages = 2;
+    cudahost_reset(2, (size_t)256 << 20);
+    check_chunks(&shape, &o, "two devices");
+    struct rig rig = rig_open(&shape, &o);
+    engine_info_get(rig.e, &info);
+    cr_expect(strstr(info.stages[0].device, "device 0") && strstr(info.stages[1].device, "device 1"),
+              "%s, %s", info.stages[0].device, info.stages[1].device);
+    rig_close(&rig);
+}
+
+/* Rows of several lengths in each window; in between a session is forked in the middle of a block, and the
+ * fork continues the same: every logit is that of the sequence alone. */
+Test(engine_cuda, company_and_forks_change_no_bit)
+{
+    enum { N = 4 };
+    int32_t *tokens[N];
+    float *want[N];
+    struct session *sessions[N], *fork;
+    char err[512] = "";
+    cudahost_reset(1, (size_t)256 << 20);
+    struct rig rig = rig_open(&rig_shape, &cuda);
+    for (uint32_t i = 0; i < N; i++) {
+        tokens[i] = rig_tokens(TOKENS, rig_shape.vocab, 40 + i);
+        want[i] = rig_alone(&rig, tokens[i], TOKENS);
+        sessions[i] = rig_session(&rig);
+    }
+    fork = rig_session(&rig);
+    for (uint32_t step = 0; session_len(sessions[0]) < 100; step++) {
+        struct engine_row rows[N];
+        for (uint32_t i = 0; i < N; i++) {
+            uint32_t n = (step + i) % 3 ? 1 : 9 + i;
+            rows[i] = (struct engine_row){
+                .session = sessions[i], .tokens = tokens[i] + session_len(sessions[i]), .n = n, .n_logits = 1
+            };
+        }
+        cr_assert_eq(engine_window(rig.e, rows, N, err, sizeof err), 0, "%s", err);
+        for (uint32_t i = 0; i < N; i++)
+            expect_same(rows[i].logits, want[i] + (size_t)(session_len(sessions[i]) - 1) * rig_shape.vocab,
+                        rig_shape.vocab, "in company");
+    }
+    cr_assert_eq(session_fork(fork, sessions[1], 70), 0);
+    float *rest = malloc((size_t)TOKENS * rig_shape.vocab * sizeof *rest);
+    rig_feed(&rig, fork, tokens[1] + 70, 60, 11, rest);
+    expect_same(rest, want[1] + 70 * rig_shape.vocab, 60 * rig_shape.vocab, "a fork");
+    rig_feed(&rig, sessions[1], tokens[1] + session_len(sessions[1]), 20, 20, rest);
+    free(rest);
+    session_free(fork);
+    for (uint32_t i = 0; i < N; i++) {
+        session_free(sessions[i]);
+        free(want[i]);
+        free(tokens[i]);
+    }
+    cr_expect_eq(rig_blocks_used(&rig), 0);
+    rig_close(&rig);
+}
+
+/* ---- what fails ---- */
+
+Test(engine_cuda, too_little_memory_says_what_is_wanted_and_free)
+{
+    struct engine_options o = cuda;
+    struct rig rig;
+    char err[512] = "";
+    cudahost_reset(1, (size_t)8 << 20);
+    o.kv_tokens = 1 << 20;
+    cr_expect_eq(rig_try_open(&rig_shape, &o, &rig, err, sizeof err), -ENOMEM);
+    cr_expect(strstr(err, "out of memory on cuda device 0") && strstr(err, "the KV pool wants") &&
+                  strstr(err, "are free"),
+              "%s", err);
+}
+
+Test(engine_cuda, a_lost_device_fails_its_windows_and_nothing_else)
+{
+    int32_t tokens[] = { 1, 2, 3 };
+    char err[512] = "";
+    cudahost_reset(1, (size_t)256 << 20);
+    struct rig rig = rig_open(&rig_shape, &cuda);
+    struct session *s = rig_session(&rig);
+    rig_feed(&rig, s, tokens, 3, 3, NULL);
+    cudahost_lose_device(0);
+    struct engine_row row = { .session = s, .tokens = tokens, .n = 3, .n_logits = 1 };
+    for (int i = 0; i < 2; i++) {
+        cr_expect_lt(engine_window(rig.e, &row, 1, err, sizeof err), 0);
+        cr_expect(strstr(err, "CUDA device 0") != NULL, "%s", err);
+        cr_expect_eq(session_len(s), 3);
+    }
+    session_free(s);
+    rig_close(&rig);
+}
+
+Test(engine_cuda, which_device_is_found)
+{
+    const char *device = NULL;
+    uint64_t unused = 0, two = 0;
+    char err[256];
+    cudahost_reset(2, (size_t)64 << 20);
+    cr_expect_eq(engine_device_find("auto", 1, &device, &unused, err, sizeof err), 0);
+    cr_expect_str_eq(device, "cuda");
+    cr_expect(unused > (uint64_t)32 << 20 && unused <= (uint64_t)64 << 20, "%zu", (size_t)unused);
+    cr_expect_eq(engine_device_find("cuda", 3, &device, &two, err, sizeof err), 0);
+    cr_expect(two > unused + ((uint64_t)32 << 20) && two <= (uint64_t)128 << 20, "%zu", (size_t)two);
+    cr_expect_eq(engine_device_find("cpu", 1, &device, &unused, err, sizeof err), 0);
+    cr_expect_str_eq(device, "cpu");
+    cudahost_lose_device(0);
+    cr_expect_eq(engine_device_find("cuda", 1, &device, &unused, err, sizeof err), -ENODEV);
+    cr_expect(strstr(err, "CUDA device 0 cannot be used") != NULL, "%s", err);
+    cr_expect_eq(engine_device_find("auto", 1, &device, &unused, err, sizeof err), 0);
+    cr_expect_str_eq(device, "cpu");
+    cr_expect(strstr(err, "CUDA device 0 cannot be used") != NULL, "%s", err);
+}
