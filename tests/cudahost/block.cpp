@@ -229,7 +229,7 @@ bool all_came(int base, unsigned want, const fiber &me)
         const fiber &f = run.fibers[(size_t)(base + __builtin_ctz(m))];
         if (f.mask != me.mask)
             return false;
-        if (strcmp(f.what, me.what))
+        if (f.what != me.what && strcmp(f.what, me.what))
             cudahost_fail(
                 "lanes of a warp are in different calls: lane %u in %s at %s:%d, this one in %s at %s:%d",
                 (unsigned)__builtin_ctz(m), f.what, f.at.file, f.at.line, me.what, me.at.file, me.at.line);

@@ -7,6 +7,7 @@
  * holds the lock. Tests: test_memory.cpp */
 #include "host.h"
 
+#include <algorithm>
 #include <map>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -27,7 +28,8 @@ struct allocation {
 struct range {
     char *from = nullptr, *next = nullptr;
     bool exposed = false;
-    std::map<const char *, allocation> all; /* by base */
+    std::map<const char *, allocation> all; /* by base, freed ones too: a late touch is then told as such */
+    std::vector<const allocation *> live;
 };
 range ranges[HOST_DEVICES + 1]; /* the last one: pinned host memory */
 const int PINNED = HOST_DEVICES;
@@ -76,7 +78,7 @@ bool take(range &r, size_t bytes, char **ret_p)
     host_fill(a.base, a.body, a.p, a.bytes);
     if (!r.exposed)
         mprotect(a.base, a.body, PROT_NONE);
-    r.all[a.base] = a;
+    r.live.push_back(&(r.all[a.base] = a));
     r.next += body + PAGE;
     *ret_p = a.p;
     return true;
@@ -89,6 +91,7 @@ bool give_back(range &r, void *p)
         return false;
     mmap(a->base, a->body, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     a->freed = true;
+    r.live.erase(std::find(r.live.begin(), r.live.end(), a));
     return true;
 }
 
@@ -169,22 +172,19 @@ void host_expose(unsigned devices)
         if (!r.from || r.exposed == want)
             continue;
         r.exposed = want;
-        for (auto &i : r.all)
-            if (!i.second.freed)
-                mprotect(i.second.base, i.second.body, want ? PROT_READ | PROT_WRITE : PROT_NONE);
+        for (const allocation *a : r.live)
+            mprotect(a->base, a->body, want ? PROT_READ | PROT_WRITE : PROT_NONE);
     }
 }
 
 bool host_check_edges(int device)
 {
-    for (auto &i : ranges[device].all) {
-        const allocation &a = i.second;
-        const char *at;
-        if (!a.freed && !host_intact(a.base, a.body, a.p, a.bytes, &at)) {
+    const char *at;
+    for (const allocation *a : ranges[device].live)
+        if (!host_intact(a->base, a->body, a->p, a->bytes, &at)) {
             host_say("something wrote to %s", host_describe(at).c_str());
             return false;
         }
-    }
     return true;
 }
 

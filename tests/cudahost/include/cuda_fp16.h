@@ -2,6 +2,9 @@
  * cuda_runtime.h. */
 #pragma once
 #include "cuda_runtime.h"
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
 
 struct __half {
     unsigned short bits;
@@ -15,6 +18,18 @@ struct alignas(4) __half2 {
 };
 typedef __half2 half2;
 
+#if defined(__F16C__)
+static inline float __half2float(__half h)
+{
+    return _cvtsh_ss(h.bits);
+}
+static inline __half __float2half_rn(float f)
+{
+    __half h;
+    h.bits = f != f ? 0x7fff /* the one NaN that a GPU's conversion makes */ : _cvtss_sh(f, 0);
+    return h;
+}
+#else
 static inline float __half2float(__half h)
 {
     /* Shifted into place the exponent is 112 too small: the product mends that, for subnormals as well. */
@@ -28,7 +43,7 @@ static inline __half __float2half_rn(float f)
     unsigned u = __float_as_uint(f), sign = u >> 16 & 0x8000u, rest = u & 0x7fffffffu;
     __half h;
     if (rest > 0x7f800000u)
-        h.bits = 0x7fff; /* the one NaN that the hardware's conversion makes */
+        h.bits = 0x7fff;
     else if (rest >= 0x477ff000u)
         h.bits = (unsigned short)(sign | 0x7c00u);
     else if (rest < 0x38800000u) /* subnormal: the addition rounds at the right bit */
@@ -37,6 +52,7 @@ static inline __half __float2half_rn(float f)
         h.bits = (unsigned short)(sign | (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13);
     return h;
 }
+#endif
 inline __half::__half(float f) : bits(__float2half_rn(f).bits)
 {
 }
