@@ -41,17 +41,6 @@ static __device__ __forceinline__ void mma_16x8x32(int c[4], const int a[4], con
         : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(0));
 #else
-    const int lane = (int)(threadIdx.x % 32), g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 4; i++)
-        c[i] = 0;
-    for (int k = 0; k < 8; k++) { /* bytes 4 k .. 4 k + 3 */
-        const int low = __shfl_sync(CUDA_ALL, a[k / 4 * 2], 4 * g + k % 4);
-        const int high = __shfl_sync(CUDA_ALL, a[k / 4 * 2 + 1], 4 * g + k % 4);
-        for (int i = 0; i < 2; i++) {
-            const int other = __shfl_sync(CUDA_ALL, b[k / 4], 4 * (2 * t + i) + k % 4);
-            c[i] = __dp4a(low, other, c[i]);
-            c[2 + i] = __dp4a(high, other, c[2 + i]);
-        }
-    }
+    cudahost_mma_16x8x32(c, a, b);
 #endif
 }

@@ -78,6 +78,7 @@ static int status_of(int r)
         return 507;
     case -ENOMEM:
     case -ECANCELED:
+    case -ESHUTDOWN:
         return 503;
     default:
         return 500;

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-cudahost_order host_order = CUDAHOST_FORWARD;
+static cudahost_order order_from_environment();
+cudahost_order host_order = order_from_environment();
 uint64_t host_seed = 1, host_launches, host_switches;
 bool host_deferred = true;
 
@@ -44,6 +45,21 @@ static size_t from_environment(const char *name, size_t usual, size_t least, siz
         abort();
     }
     return (size_t)n;
+}
+
+/* CUDAHOST_ORDER: forward (usual), reverse, random. */
+static cudahost_order order_from_environment()
+{
+    static const char *const names[] = { "forward", "reverse", "random" };
+    const char *s = getenv("CUDAHOST_ORDER");
+    for (int i = 0; s && i < 3; i++)
+        if (!strcmp(s, names[i]))
+            return (cudahost_order)i;
+    if (s) {
+        fprintf(stderr, "cudahost: CUDAHOST_ORDER=%s is none of forward, reverse, random\n", s);
+        abort();
+    }
+    return CUDAHOST_FORWARD;
 }
 
 static void set_up(int n, size_t bytes)

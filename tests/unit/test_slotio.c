@@ -470,3 +470,40 @@ Test(slotio, streams_go_on_while_conversations_come_and_go)
     free(prompt);
     free(other);
 }
+
+static void *stop_main(void *sched)
+{
+    sched_stop(sched);
+    return NULL;
+}
+
+Test(slotio, the_end_of_the_scheduler_ends_what_waits)
+{
+    struct rig r = open_rig(&rig_options, 2048);
+    int32_t *prompt = prompt_of(14, 200);
+    struct heard h;
+    talk(&r, prompt, 200, 5, 0, 0, &h);
+    heard_clear(&h);
+    heard_init(&h);
+    struct sched_job job = job_of(prompt, 200, 100, &h);
+    job.id_slot = 1;
+    rig_until_text(&r, &job);
+    struct other saver = { .r = &r, .c = call_of(0, "a") };
+    pthread_t stopper;
+    pthread_create(&saver.thread, NULL, other_main, &saver);
+    pthread_create(&stopper, NULL, stop_main, r.s);
+    while (!atomic_load(&r.s->stopping))
+        sched_yield();
+    rig_open_gate();
+    pthread_join(saver.thread, NULL);
+    cr_expect_eq(saver.rc, -ESHUTDOWN);
+    cr_expect_str_eq(saver.err, "the server is shutting down");
+    pthread_join(stopper, NULL);
+    cr_expect_eq(h.stop, SCHED_STOP_CANCELLED);
+    heard_clear(&h);
+    engine_close(r.e);
+    tokenizer_free(r.t);
+    model_free(r.m);
+    gguf_close(r.f);
+    free(prompt);
+}
