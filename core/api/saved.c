@@ -78,7 +78,6 @@ static int status_of(int r)
         return 507;
     case -ENOMEM:
     case -ECANCELED:
-    case -ESHUTDOWN:
         return 503;
     default:
         return 500;

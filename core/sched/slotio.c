@@ -167,7 +167,7 @@ static int read_pieces(struct carry *x, uint32_t *ret_n, char *err, size_t errle
 }
 
 /* Hands over what is in the buffer, as often as it takes. */
-static int put_pieces(struct carry *x, uint32_t n, char *err, size_t errlen)
+static int put_pieces(struct carry *x, uint32_t from, uint32_t n, char *err, size_t errlen)
 {
     int r = 0;
     for (uint32_t at = 0; r == 0 && at < n;) {
@@ -175,6 +175,7 @@ static int put_pieces(struct carry *x, uint32_t n, char *err, size_t errlen)
             return -ECANCELED;
         struct visit_call v = call_of(x, VISIT_PUT);
         v.bytes += at * x->token_bytes;
+        v.at = from + at;
         v.n = n - at;
         r = visit(x, &v, err, errlen);
         at += v.taken;
@@ -185,11 +186,12 @@ static int put_pieces(struct carry *x, uint32_t n, char *err, size_t errlen)
 static int carry_in(struct carry *x, char *err, size_t errlen)
 {
     int r;
-    uint32_t n;
+    uint32_t at = 0, n;
     do {
         r = read_pieces(x, &n, err, errlen);
         if (r == 0)
-            r = put_pieces(x, n, err, errlen);
+            r = put_pieces(x, at, n, err, errlen);
+        at += n;
     } while (r == 0 && n == x->room);
     if (r == 0 && is_stopped(x, err, errlen))
         r = -ECANCELED;

@@ -15,7 +15,7 @@ int visits_init(struct visits *v)
     v->kind = VISIT_ERASE;
     pthread_cond_init(&v->answered, NULL);
     int r = -pthread_mutex_init(&v->lock, NULL);
-    v->made = v->open = r == 0;
+    v->made = r == 0;
     return r;
 }
 
@@ -33,22 +33,19 @@ int visits_call(struct sched *s, struct visit_call *c)
     struct visits *v = &s->visits;
     c->next = NULL;
     c->done = false;
-    c->result = -ESHUTDOWN;
     *c->err = '\0';
     pthread_mutex_lock(&v->lock);
-    if (v->open) {
-        if (v->last)
-            v->last->next = c;
-        else
-            v->first = c;
-        v->last = c;
-        sched_wake(s);
-        while (!c->done)
-            pthread_cond_wait(&v->answered, &v->lock);
-    }
+    if (v->last)
+        v->last->next = c;
+    else
+        v->first = c;
+    v->last = c;
     pthread_mutex_unlock(&v->lock);
-    if (c->result == -ESHUTDOWN)
-        snprintf(c->err, sizeof c->err, "the server is shutting down");
+    sched_wake(s);
+    pthread_mutex_lock(&v->lock);
+    while (!c->done)
+        pthread_cond_wait(&v->answered, &v->lock);
+    pthread_mutex_unlock(&v->lock);
     return c->result;
 }
 
@@ -126,7 +123,6 @@ static void begin(struct sched *s, const struct visit_call *c)
     v->kind = c->what;
     v->index = c->index;
     v->version = h->version;
-    v->gave_way = false;
 }
 
 static int end(struct sched *s)
@@ -262,7 +258,6 @@ bool visits_give_way(struct sched *s)
     if (!s->h.incoming || !session_len(s->h.incoming))
         return false;
     session_cut(s->h.incoming, 0);
-    s->visits.gave_way = true;
     return true;
 }
 
@@ -276,7 +271,7 @@ static int put(struct sched *s, struct visit_call *c)
     uint64_t begin_ns = clock_now_ns();
     c->index = s->visits.index;
     c->taken = 0;
-    if (s->visits.gave_way || !room_make_blocks(s, blocks_for(c->n)))
+    if (session_len(s->h.incoming) != c->at || !room_make_blocks(s, blocks_for(c->n)))
         return no_room(s, c);
     while (c->taken < c->n) {
         uint32_t n = c->n - c->taken < SESSION_IO_TOKENS ? c->n - c->taken : SESSION_IO_TOKENS;
@@ -311,7 +306,7 @@ static struct slots_given given(const struct sched *s, const struct visit_call *
 static int commit(struct sched *s, struct visit_call *c)
 {
     c->index = s->visits.index;
-    if (s->visits.gave_way || session_len(s->h.incoming) != c->history.n_tokens)
+    if (session_len(s->h.incoming) != c->history.n_tokens)
         return no_room(s, c);
     int r = check_idle(s, c);
     if (r < 0)
@@ -366,13 +361,5 @@ bool visits_serve(struct sched *s)
 
 void visits_close(struct sched *s)
 {
-    struct visits *v = &s->visits;
-    pthread_mutex_lock(&v->lock);
-    v->open = false;
-    for (struct visit_call *c = v->first; c; c = c->next)
-        c->done = true; /* with -ESHUTDOWN, as it came */
-    v->first = v->last = NULL;
-    pthread_cond_broadcast(&v->answered);
-    pthread_mutex_unlock(&v->lock);
     (void)end(s);
 }

@@ -17,7 +17,7 @@ enum visit_what {
     VISIT_LEAVE,  /* a history is to be read out: `history`, `tokens` (to be freed) */
     VISIT_GET,    /* from token `at` on: whole pieces into `bytes`, `n` tokens of them */
     VISIT_ENTER,  /* one of `history.n_tokens` is to be brought in */
-    VISIT_PUT,    /* n tokens of pieces; `taken` of them were taken */
+    VISIT_PUT,    /* n tokens of pieces behind the first `at`; `taken` of them were taken */
     VISIT_COMMIT, /* it is complete: from now on it lies at the index, with `history` and `tokens` */
     VISIT_END,    /* of both kinds, however they went; after VISIT_COMMIT too */
 };
@@ -40,14 +40,13 @@ struct visits {
     pthread_mutex_t lock;
     pthread_cond_t answered;
     struct visit_call *first, *last;
-    bool made, open; /* open: calls are taken */
+    bool made;
 
     /* The scheduler's. */
     enum visit_what kind; /* VISIT_LEAVE, VISIT_ENTER; VISIT_ERASE: nobody is there */
     uint32_t index;
     uint64_t version; /* of the history that is read out */
     uint32_t n;       /* its tokens, or those that are to come in */
-    bool gave_way;    /* what had come in is gone */
 };
 
 int visits_init(struct visits *v);
@@ -61,5 +60,5 @@ bool visits_serve(struct sched *s);
 bool visits_give_way(struct sched *s);
 /* The history that must not lose its end now, because it is the one to be replaced; SLOTS_NONE. */
 uint32_t visits_spared(const struct sched *s);
-/* The scheduler ends: all calls fail from now on. */
+/* The scheduler ends: what has come in goes. Nobody may be visiting. */
 void visits_close(struct sched *s);

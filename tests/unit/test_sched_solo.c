@@ -544,3 +544,26 @@ Test(sched_solo, the_last_96_placements_are_told)
     rig_close(&r);
     free(p);
 }
+
+Test(sched_solo, one_of_several_answers_runs_in_a_slot)
+{
+    struct rig r = rig_open(&rig_options, 2048);
+    int32_t *prompt = prompt_of(77, 100);
+    struct heard h[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        struct sched_job job = job_of(prompt, 100, 60, &h[i]);
+        job.samples = 2;
+        job.sampling.temperature = 1;
+        job.sampling.seed = i;
+        uint64_t before = last_placement(&r);
+        run_job(&r, &job);
+        placements(&r, before, text, sizeof text);
+        cr_expect(!strstr(text, "main"), "%s", text);
+        cr_expect_eq(h[i].timings.cached, i ? 99 : 0);
+    }
+    heard_clear(&h[0]);
+    heard_clear(&h[1]);
+    rig_close(&r);
+    free(prompt);
+}
