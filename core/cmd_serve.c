@@ -171,6 +171,7 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .turn_token = l->turn_token,
         .stages = l->info.n_stages,
         .groups = l->groups,
+        .padded = l->padded,
         .slots = l->slots,
         .save_dir = s->save_dir,
         .slot_kind = &s->slot_kind,

@@ -78,8 +78,12 @@ static int try_save_dir(const struct config *c, char *err, size_t errlen)
 int check_settings(const struct config *c, bool try_bind, struct http_key **ret_keys, size_t *ret_n_keys,
                    char *err, size_t errlen)
 {
+    uint32_t groups;
+    bool padded;
     int r = config_check_rules(c, err, errlen);
 
+    if (r == 0)
+        r = check_windows(c, &groups, &padded, err, errlen);
     if (r == 0)
         r = config_check_files(c, err, errlen);
     if (r == 0)

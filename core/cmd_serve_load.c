@@ -1,5 +1,6 @@
 /* Cmd serve load: see cmd_serve_load.h. */
 #include "cmd_serve_load.h"
+#include "cmd_serve_policy.h"
 #include "util/buf.h"
 #include "util/clock.h"
 #include "util/file.h"
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #define KV_TOKENS_AUTO 65536u
+#define MAX_PADDED_ROWS 256u      /* rows of a window */
 #define SPARE_BYTES (64ull << 20) /* everything that is neither weights nor pool */
 #define CONTEXT_UNKNOWN 4096u     /* of a model that does not say what it was trained for */
 #define MAX_TEMPLATE_BYTES (4ul << 20)
@@ -166,6 +168,7 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
                        char *err, size_t errlen)
 {
     struct progress p = { .start_ns = clock_now_ns() };
+    uint32_t group = l->slots / l->groups, rows = l->padded && group > l->rows ? group : l->rows;
     p.next_ns = p.start_ns + NS_PER_S;
     struct engine_options o = {
         .isa = c->engine.isa,
@@ -174,8 +177,8 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
         .f32_activations = strcmp(c->engine.activations, "f32") == 0,
         .kv_f32 = strcmp(c->engine.kv_type, "f32") == 0,
         .kv_tokens = l->kv_tokens,
-        .max_rows = l->rows,
-        .max_tokens = LOAD_CHUNK_TOKENS + l->rows,
+        .max_rows = rows,
+        .max_tokens = LOAD_CHUNK_TOKENS + rows,
     };
     int r = engine_open(f, m, &o, on_progress, &p, &l->engine, err, errlen);
     if (r == 0)
@@ -264,6 +267,26 @@ static uint32_t choose_groups(const struct config *c)
     return (uint32_t)n;
 }
 
+int check_windows(const struct config *c, uint32_t *ret_groups, bool *ret_padded, char *err, size_t errlen)
+{
+    uint32_t groups = choose_groups(c);
+    bool padded;
+    int r = serve_padded(c, &padded, err, errlen);
+    if (r < 0)
+        return r;
+    if (padded && c->engine.slots / groups > MAX_PADDED_ROWS) {
+        snprintf(
+            err, errlen,
+            "engine.windows: padded windows have a row for each slot of a group, at most %u; engine.slots "
+            "is %" PRId64 ", engine.groups %u",
+            MAX_PADDED_ROWS, c->engine.slots, groups);
+        return -EINVAL;
+    }
+    *ret_groups = groups;
+    *ret_padded = padded;
+    return 0;
+}
+
 static int load_parts(const struct config *c, struct loaded *l, char *err, size_t errlen)
 {
     struct gguf *f = NULL;
@@ -272,7 +295,6 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
     if (r < 0)
         return r;
     l->slots = (uint32_t)c->engine.slots;
-    l->groups = choose_groups(c);
     l->rows = (uint32_t)(c->engine.rows < c->engine.slots ? c->engine.rows : c->engine.slots);
     l->threads = engine_threads(c);
     l->context_train = m->context_train;
@@ -285,6 +307,8 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
             r = fingerprint_tokenizer(f, l->tokenizer_print);
     }
     snprintf(l->arch, sizeof l->arch, "%s", m->arch);
+    if (r == 0)
+        r = check_windows(c, &l->groups, &l->padded, err, errlen);
     if (r == 0)
         r = choose_sizes(c, m, l, err, errlen);
     if (r == 0)

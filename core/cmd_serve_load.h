@@ -17,6 +17,7 @@ struct loaded {
     struct engine *engine;
     struct engine_info info;
     uint32_t context, context_train, kv_tokens, threads, rows, slots, groups, n_embd;
+    bool padded;        /* windows */
     int32_t turn_token; /* -1: the model has none */
     uint64_t n_params, file_bytes;
     size_t kv_bytes;
@@ -36,6 +37,9 @@ int check_keys(const struct config *c, bool try_bind, struct http_key **ret_keys
                char *err, size_t errlen);
 /* Opens the folder of saved conversations, in which files can be made; -1 where none is named. */
 int check_save_dir(const struct config *c, int *ret_dir, char *err, size_t errlen);
+/* How many groups the slots are divided into, and whether windows are padded, which needs groups of at most
+ * 256 slots. */
+int check_windows(const struct config *c, uint32_t *ret_groups, bool *ret_padded, char *err, size_t errlen);
 /* Reads of the model and the chat template all but the weights. 1, with err saying so, when no model is named
  * and none is in ./models; the template is checked even then. */
 int check_model(const struct config *c, char *err, size_t errlen);

@@ -2,12 +2,15 @@
  * tests/e2e/test_reload.py */
 #include "cmd_serve.h"
 #include "cmd_serve_load.h"
+#include <string.h>
 
 struct api_live serve_live(const struct config *c)
 {
     return (struct api_live){
         .keepalive_s = (uint32_t)c->server.keepalive_s,
         .watchdog_s = (uint32_t)c->server.watchdog_s,
+        .isolate = strcmp(c->cache.isolation, "key") == 0 ||
+                   (strcmp(c->cache.isolation, "auto") == 0 && c->server.keys_file),
         .sampling = { .temperature = (float)c->sampling.temperature,
                       .top_k = (int32_t)c->sampling.top_k,
                       .top_p = (float)c->sampling.top_p,
@@ -23,8 +26,10 @@ struct sched_options serve_sched_options(const struct config *c, const struct lo
         .context = l->context,
         .slots = l->slots,
         .groups = l->groups,
+        .padded = l->padded,
         .rows = l->rows,
         .queue_max = (uint32_t)c->queue.max,
+        .by_arrival = strcmp(c->queue.order, "arrival") == 0,
         .chunk_tokens = LOAD_CHUNK_TOKENS,
         .max_pause_ms = (uint32_t)c->engine.max_pause_ms,
         .turn_token = l->turn_token,

@@ -12,6 +12,7 @@
 
 #define AFFINITY "STRATA_SLOT_CACHE_AFFINITY"
 #define TRACE "STRATA_CACHE_TRACE"
+#define ACTIVE_ROWS "STRATA_PIPELINE_ACTIVE_ROWS"
 #define SETTING_PREFIX                                                                                       \
     "STRATA_SLOT_" /* what names of the process environment begin with that only a policy knows */
 
@@ -261,7 +262,8 @@ static bool knows(const struct policy_loaded *p, const char *name)
 
 static bool anybody_knows(const struct serve_policies *p, const char *name)
 {
-    bool known = strcmp(name, AFFINITY) == 0 || strcmp(name, TRACE) == 0 || knows(p->policy, name);
+    bool known = strcmp(name, AFFINITY) == 0 || strcmp(name, TRACE) == 0 || strcmp(name, ACTIVE_ROWS) == 0 ||
+                 knows(p->policy, name);
     for (size_t i = 0; !known && i < p->n_shadows; i++)
         known = knows(p->shadow[i], name);
     return known;
@@ -302,6 +304,29 @@ int serve_policies_load(const struct config *c, bool starting, int stop_fd, stru
         serve_policies_clear(&p);
     }
     givens_clear(&w.env.all);
+    return r;
+}
+
+int serve_padded(const struct config *c, bool *ret_padded, char *err, size_t errlen)
+{
+    struct environment env = { 0 };
+    bool padded = strcmp(c->engine.windows, "padded") == 0;
+    int active, r = environment_read(c, &env);
+    if (r < 0)
+        snprintf(err, errlen, "out of memory");
+    else
+        r = read_switch(&env, ACTIVE_ROWS, &active, err, errlen);
+    if (r == 0 && active >= 0 && active == padded && !config_is_default(c, "engine.windows")) {
+        snprintf(err, errlen,
+                 ACTIVE_ROWS
+                 "=%d asks for %s windows (%s), engine.windows for %s ones; leave out one of them",
+                 active, active ? "active" : "padded", environment_find(&env, ACTIVE_ROWS)->origin,
+                 c->engine.windows);
+        r = -EDOM;
+    }
+    if (r == 0)
+        *ret_padded = active >= 0 ? !active : padded;
+    givens_clear(&env.all);
     return r;
 }
 

@@ -2,6 +2,7 @@
  * them: at start, at every reload, and for `berth check`.
  *
  *   STRATA_SLOT_CACHE_AFFINITY  0: the built-in policy; 1: policy.path, else the installed value.so
+ *   STRATA_PIPELINE_ACTIVE_ROWS 1: windows have active rows; 0: they are padded
  *   STRATA_CACHE_TRACE          1: trace.path, else standard error; 0: trace.path alone
  *
  * Names are looked up in the configuration's `env`, then in the process environment.
@@ -27,6 +28,8 @@ struct serve_policies {
 int serve_policies_load(const struct config *c, bool starting, int stop_fd, struct policy_graveyard *g,
                         struct serve_policies *ret_policies, char *err, size_t errlen);
 void serve_policies_clear(struct serve_policies *p);
+/* Whether windows are padded: what engine.windows or the environment says. -EDOM when they contradict. */
+int serve_padded(const struct config *c, bool *ret_padded, char *err, size_t errlen);
 /* The folder of the policies that came with this program: plugins/ beside it where it was built, else where
  * they were installed to, as seen from it. -ENAMETOOLONG, or why it cannot be told. */
 int serve_policies_folder(char *dst, size_t size);

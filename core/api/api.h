@@ -14,6 +14,7 @@ struct slotfile_kind;
 
 struct api_live { /* what can change while it runs */
     uint32_t keepalive_s, watchdog_s;
+    bool isolate;                   /* requests of different keys share no prefix */
     struct sampler_params sampling; /* defaults */
 };
 
@@ -34,6 +35,7 @@ struct api_options {
     uint32_t stages, groups;
     int save_dir;                          /* folder of saved conversations, an open descriptor; -1: none */
     const struct slotfile_kind *slot_kind; /* what they must agree in; NULL without a folder */
+    bool padded;                           /* windows */
     struct api_live live;
     /* [event thread] What /metrics tells of the policy beside what the scheduler knows; may be NULL. */
     struct json_t *(*policy_json)(void *arg);

@@ -68,8 +68,9 @@ void reasoning_seal(const char *text, size_t len, struct buf *out);
 bool reasoning_unseal(const char *sealed, struct buf *out); /* false: not one of ours */
 
 /* identity.c */
-void identity_from_headers(struct exchange *ex);                  /* [event thread] */
-void identity_from_body(struct exchange *ex, const json_t *body); /* once the conversation is read */
+void identity_from_headers(struct exchange *ex);                           /* [event thread] */
+void identity_add_salt(struct exchange *ex, const char *text, size_t len); /* cache_salt */
+void identity_from_body(struct exchange *ex, const json_t *body);          /* once the conversation is read */
 
 /* parts.c: what an answer says, from the scheduler to its parts. */
 /* [scheduler thread] A message with the event's text in pieces; NULL without memory, and then some may be

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_SALT_BYTES 256
+
 static void fail_type(struct exchange *ex, const struct field *f, const json_t *value, const char *wanted)
 {
     api_fail(ex, f->name, "%s: %s where %s is wanted", f->name, jsonx_type_name(value), wanted);
@@ -206,6 +208,17 @@ void field_read_echo(struct exchange *ex, const struct field *f, json_t *value)
         fail_type(ex, f, value, "true or false");
     else if (json_is_true(value))
         api_fail(ex, f->name, "echo: true is not supported by this server; allowed is false");
+}
+
+void field_read_salt(struct exchange *ex, const struct field *f, json_t *value)
+{
+    size_t len = json_string_length(value);
+    if (!json_is_string(value))
+        fail_type(ex, f, value, "a string");
+    else if (!len || len > MAX_SALT_BYTES)
+        api_fail(ex, f->name, "%s: %zu bytes where 1..%d are allowed", f->name, len, MAX_SALT_BYTES);
+    else
+        identity_add_salt(ex, json_string_value(value), len);
 }
 
 void field_read_suffix(struct exchange *ex, const struct field *f, json_t *value)

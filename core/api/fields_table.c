@@ -79,7 +79,8 @@ const struct field fields_table[] = {
 
     /* Where it runs. */
     BOOL("cache_prompt", GENERATE, cache_prompt, "false: reads the whole prompt again"),
-    INT("id_slot", GENERATE, id_slot, -1, INT32_MAX, "-1: any"),
+    INT("id_slot", GENERATE, id_slot, -1, INT32_MAX, "-1: any; another one when it is idle and of this salt"),
+    SPECIAL("cache_salt", GENERATE, field_read_salt, "a string of 1..256 bytes: prefixes are shared with requests of the same one only"),
 
     /* What clients send and this server has no use for. */
     { .name = "parallel_tool_calls", .type = FIELD_FLAG, .where = CHAT, .note = "the model calls as many as it likes" },

@@ -1,9 +1,11 @@
 /* Identity: which conversation a request says it belongs to, whose sub-agent sends it, and whether it is a
- * request beside a conversation. Policies are told; what is shared between requests is decided by tokens
- * alone. Names become salted numbers here and are forgotten. Tests: tests/e2e/test_identity.py */
+ * request beside a conversation. Policies are told of these; what is shared between requests is decided by
+ * their tokens and their salt alone, which says who may share. Names become numbers here and are forgotten.
+ * Tests: tests/e2e/test_identity.py */
 #include "api/private.h"
 #include "util/digest.h"
 #include "util/jsonx.h"
+#include "util/rng.h"
 #include <string.h>
 #include <strings.h>
 
@@ -11,6 +13,30 @@
 #define SIDE_BYTES 8192u  /* and a prompt so long is one */
 #define FIRST_BYTES 4096u /* of the first message: enough to tell conversations apart */
 #define TITLE_BYTES 400u  /* where a request for a title says so */
+
+/* Whom a request shares prefixes with. No secret of this process is in it: conversations that were saved to
+ * files are found again by another one. */
+static uint64_t salt_of(const char *kind, uint64_t within, const char *text, size_t len)
+{
+    uint8_t digest[DIGEST_LEN];
+    uint64_t salt;
+    struct buf b = { 0 };
+    buf_append(&b, kind, strlen(kind) + 1);
+    buf_append(&b, &within, sizeof within);
+    buf_append(&b, text, len);
+    digest_sha256(b.data, b.len, digest);
+    memcpy(&salt, digest, sizeof salt);
+    if (b.failed || !salt)
+        salt = rng_system_seed() | 1; /* shared with nobody */
+    buf_free(&b);
+    return salt;
+}
+
+void identity_add_salt(struct exchange *ex, const char *text, size_t len)
+{
+    struct api_identity *id = &ex->identity;
+    id->salt = salt_of("cache_salt", id->salt, text, len);
+}
 
 /* 0 for an empty text. */
 static uint64_t key_of(const struct api *a, const char *kind, const char *text, size_t len)
@@ -52,6 +78,9 @@ void identity_from_headers(struct exchange *ex)
     static const char *const agent[] = { "x-claude-code-agent-id", "x-openai-subagent", "x-opencode-agent",
                                          "X-Agent-Id", NULL };
     struct api_identity *id = &ex->identity;
+    const char *name = http_key_name(ex->http);
+    if (ex->api->o.live.isolate)
+        id->salt = salt_of("key", 0, name, strlen(name));
     id->session = key_of_header(ex, "session", session);
     id->parent = key_of_header(ex, "session", parent);
     id->agent = key_of_header(ex, "agent", agent);

@@ -101,6 +101,7 @@ bool metrics_gather(const struct api *a, struct metrics_view *v)
         .turn_token = a->history.turn_token,
         .max_context = o->context,
         .groups = o->groups,
+        .padding_safe = !o->padded,
         .stages = o->stages,
         .requests_reading = count_reading(a),
         .open_requests = a->http ? http_open_requests(a->http) : 0,

@@ -13,7 +13,8 @@ struct metrics_extra {
     uint64_t max_context, groups, stages;
     uint64_t requests_reading, open_requests, listeners;
     double start_time_s, uptime_s, kv_usage, read_per_s, cached_per_s, generated_per_s;
-    bool yes;                                             /* always */
+    bool yes; /* always */
+    bool padding_safe;
     uint64_t busy, blank, protected, expired, superseded; /* slots in these states */
 };
 

@@ -80,7 +80,7 @@ const struct metric metrics_table[] = {
 { "engine", "slots", "slots", .type = "gauge", .help = "Conversations that can be kept.", .kind = METRIC_U32, STATUS(slots) },
 { "engine", "groups", "groups", .type = "gauge", .help = "Groups of slots that are computed in turns.", EXTRA(groups) },
 { "engine", "stages", "stages", .type = "gauge", .help = "Stages that the model's layers are spread over.", EXTRA(stages) },
-{ "engine", "padding_safe", .kind = METRIC_BOOL, EXTRA(yes), .help = "Whether starting a request leaves idle histories whole." },
+{ "engine", "padding_safe", .kind = METRIC_BOOL, EXTRA(padding_safe), .help = "Whether starting a request leaves idle histories whole." },
 { "engine", "slot_park", .kind = METRIC_BOOL, EXTRA(yes), .help = "Whether what the solo session holds is kept in a slot." },
 { "engine", "turn_token", .kind = METRIC_WORD, EXTRA(turn_token), .help = "The token that starts a turn; null: the model has none." },
 { "engine", "kv_blocks", "kv_blocks", .type = "gauge", .help = "Blocks of the key-value pool.", .kind = METRIC_U32, STATUS(kv_blocks) },

@@ -27,6 +27,7 @@ struct api_usage { /* each prompt counts once, however many answers it has */
 
 struct api_identity { /* who asks, as salted numbers; 0: not known (identity.c) */
     uint64_t session, parent, agent, line;
+    uint64_t salt; /* requests of different salts share no prefix */
     bool subagent;
 };
 

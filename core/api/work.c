@@ -141,6 +141,7 @@ static struct sched_job job_of(struct exchange *ex, struct api_choice *c, const 
         .session_key = ex->identity.session,
         .parent_key = ex->identity.parent,
         .line_key = ex->identity.line,
+        .salt = ex->identity.salt,
         .request_flags = flags_of(ex),
         .shown = shown,
         .n_shown = n_shown,

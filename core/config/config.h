@@ -67,13 +67,16 @@ struct config {
         int64_t kv_tokens; /* CONFIG_AUTO */
         char *kv_type;     /* f16 f32 */
         char *activations; /* int8 f32 */
+        char *windows;     /* active padded */
         int64_t max_pause_ms;
     } engine;
     struct {
         int64_t max; /* waiting requests */
+        char *order; /* least arrival */
     } queue;
     struct {
-        char *save_dir; /* folder of saved conversations; NULL: none */
+        char *isolation; /* auto shared key */
+        char *save_dir;  /* folder of saved conversations; NULL: none */
     } cache;
     struct { /* sampling defaults of requests that say nothing */
         double temperature, top_p, min_p, repeat_penalty;
@@ -110,6 +113,8 @@ int config_keep_fixed(struct config *next, const struct config *running,
 /* Whether settings that are right by themselves fit together. -EINVAL with err naming the key and where it
  * was set. */
 int config_check_rules(const struct config *c, char *err, size_t errlen);
+/* Whether neither the file nor an override names the key. */
+bool config_is_default(const struct config *c, const char *key);
 /* Whether every file the config names can be read. -EINVAL with err naming the key, the path and where it was
  * set. */
 int config_check_files(const struct config *c, char *err, size_t errlen);

@@ -105,13 +105,24 @@ const struct config_key config_keys[] = {
       HELP("Number type of keys and values.") },
     { "engine.activations", CHOICE(engine.activations, "\"int8\"", "int8 f32"), UNIT(""), RESTART,
       HELP("What activations are rounded to before they meet the weights. f32: exact and slow.") },
+    { "engine.windows", CHOICE(engine.windows, "\"active\"", "active padded"), UNIT(""), RESTART,
+      HELP("active: a window has rows for the requests of its group alone. padded: for every slot of the group up to the last "
+           "busy one, as fixed layouts have, at the cost of what idle ones among them hold: to measure what that costs, and "
+           "for policies that reckon with it.") },
     { "engine.max_pause_ms", INT(engine.max_pause_ms, "100", 1, 10000), UNIT("ms"), RELOAD,
       HELP("Longest a running stream waits for a part of someone else's prompt to be read.") },
 
     { "queue.max", INT(queue.max, "256", 1, 65536), UNIT("requests"), RESTART,
       HELP("Requests that may wait; further ones get 429. One client, told by its address and key name, may hold half of "
            "it: behind a proxy without keys all users are one client.") },
+    { "queue.order", CHOICE(queue.order, "\"least\"", "least arrival"), UNIT(""), RESTART,
+      HELP("Who of those that wait goes next. least: the one with the fewest tokens to read, one that has waited very long "
+           "first, and each takes its slot only when its turn has come. arrival: first come, first served, a slot taken as "
+           "soon as one is free: to compare with.") },
 
+    { "cache.isolation", CHOICE(cache.isolation, "\"auto\"", "auto shared key"), UNIT(""), RELOAD,
+      HELP("Whose prefixes a request may reuse. shared: everybody's; key: those of requests with the same API key; auto: key "
+           "with server.keys_file, shared without. A request's cache_salt narrows it further.") },
     { "cache.save_dir", PATH(cache.save_dir), .tried_later = true, UNIT(""), RESTART,
       HELP("Folder in which POST /slots/ID?action=save keeps conversations; null: there is none. It must exist.") },
 

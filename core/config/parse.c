@@ -365,6 +365,12 @@ out:
     return r;
 }
 
+bool config_is_default(const struct config *c, const char *key)
+{
+    const struct config_whole *whole = (const struct config_whole *)c;
+    return whole->origins[config_key_find(key) - config_keys].source == CONFIG_FROM_DEFAULT;
+}
+
 static void append_origin(const struct config *c, const char *key, char *err, size_t errlen)
 {
     const struct config_whole *whole = (const struct config_whole *)c;

@@ -59,7 +59,7 @@ const struct policy_snapshot *claim_snapshot(struct sched *s, struct job *j)
         s->bytes[i] = (uint64_t)session_blocks_alone(s->h.sessions[i]) * s->block_bytes;
     struct snapshot_input in = {
         .now_ns = (int64_t)s->now_ns,
-        .padding_safe = true,
+        .padding_safe = !s->o.padded,
         .shared_prompt = shared,
         .bytes = s->bytes,
         .rate = &s->rate,
@@ -113,11 +113,11 @@ void claim_note_overwrite(struct sched *s, const struct job *j, uint32_t at, uin
 {
     const struct slots_history *h = slots_at(s->h.table, at);
     uint32_t kept = source == at ? n : 0;
-    if (!h->n || (h->turn_tokens && kept >= h->turn_tokens))
+    if (!h->n || !h->reliable || (h->turn_tokens && kept >= h->turn_tokens))
         return;
     count_lost(s, at, at == s->h.n ? MISS_REPLACED_ON_MAIN : MISS_SLOT_TAKEN);
     for (uint32_t i = 0; i <= s->h.n; i++)
-        if (i != at && slots_shared(s->h.table, at, i) > kept)
+        if (i != at && slots_at(s->h.table, i)->reliable && slots_shared(s->h.table, at, i) > kept)
             kept = slots_shared(s->h.table, at, i);
     if (kept < h->n)
         events_add(s,
@@ -332,11 +332,11 @@ bool claim_next(struct sched *s, uint32_t most)
     for (int pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < n; i++) {
             const struct candidate *c = &s->candidates[i];
-            if (c->to_read > most || is_being_read(s, c)) {
+            if (!s->o.by_arrival && (c->to_read > most || is_being_read(s, c))) {
                 some_later = true;
             } else if (room_admits(s, c)) {
                 c->job->aged = c->aged;
-                if (try_candidate(s, c, pass == 0 && !c->aged))
+                if (try_candidate(s, c, pass == 0 && !c->aged && !s->o.by_arrival))
                     return true;
             }
             /* One that has waited long enough goes before all others, even if it cannot go yet. */

@@ -32,20 +32,11 @@ int32_t events_slot(const struct sched *s, uint32_t history)
 const char *sched_placement_name(enum sched_placement_kind kind)
 {
     static const char *const names[SCHED_EVENT_KINDS] = {
-        [SCHED_PLACE] = "place",
-        [SCHED_CONTINUE] = "continue",
-        [SCHED_RESTORE] = "restore",
-        [SCHED_PARK] = "park",
-        [SCHED_PARK_SKIP] = "park_skip",
-        [SCHED_OVERWRITE] = "overwrite",
-        [SCHED_EVICT] = "evict",
-        [SCHED_PROMOTE] = "promote",
-        [SCHED_BACK_TO_SOLO] = "back_to_solo",
-        [SCHED_LOAD] = "load",
-        [SCHED_ERASE] = "erase",
-        [SCHED_REQUEUE] = "requeue",
-        [SCHED_RELOAD] = "reload",
-        [SCHED_RELOAD_FAILED] = "reload_failed",
+        [SCHED_PLACE] = "place", [SCHED_CONTINUE] = "continue",   [SCHED_RESTORE] = "restore",
+        [SCHED_PARK] = "park",   [SCHED_PARK_SKIP] = "park_skip", [SCHED_OVERWRITE] = "overwrite",
+        [SCHED_EVICT] = "evict", [SCHED_PROMOTE] = "promote",     [SCHED_BACK_TO_SOLO] = "back_to_solo",
+        [SCHED_LOAD] = "load",   [SCHED_ERASE] = "erase",         [SCHED_REQUEUE] = "requeue",
+        [SCHED_PAD] = "pad",     [SCHED_RELOAD] = "reload",       [SCHED_RELOAD_FAILED] = "reload_failed",
     };
     return names[kind];
 }

@@ -119,6 +119,12 @@ void histories_cut(struct histories *h, uint32_t at, uint32_t n)
         session_cut(h->sessions[at], n);
 }
 
+void histories_lose(struct histories *h, uint32_t at)
+{
+    slots_set_reliable(h->table, at, false);
+    session_cut(h->sessions[at], 0);
+}
+
 uint32_t histories_free_blocks(const struct histories *h)
 {
     struct engine_info info;
@@ -144,7 +150,8 @@ bool histories_check(const struct histories *h, char *err, size_t errlen)
     bool *seen = calloc((size_t)info.blocks + 1, sizeof *seen);
     uint32_t distinct = 0;
     for (uint32_t i = 0; i <= h->n; i++) {
-        uint32_t len = session_len(h->sessions[i]), tokens = slots_at(h->table, i)->n;
+        const struct slots_history *record = slots_at(h->table, i);
+        uint32_t len = session_len(h->sessions[i]), tokens = record->reliable ? record->n : 0;
         if (len != tokens) {
             snprintf(err, errlen, "history %u: %u tokens in the table, %u in the session", i, tokens, len);
             free(seen);

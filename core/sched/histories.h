@@ -1,9 +1,10 @@
 /* Histories (private to the scheduler): the slot table and the engine's sessions, kept as one.
  *
  * History i of the table (slots 0..n-1, main n) lies in sessions[i]: every change here is made to both, and
- * both hold as many tokens. Nothing here copies keys or values: parking, moving and forking exchange block
- * references. Functions that return int fail with -ENOMEM (and what the table says of wrong arguments), and
- * then the history at `to` may be lost, but table and sessions still agree.
+ * both hold as many tokens, but for histories that are not reliable, whose sessions are empty. Nothing here
+ * copies keys or values: parking, moving and forking exchange block references. Functions that return int
+ * fail with -ENOMEM (and what the table says of wrong arguments), and then the history at `to` may be lost,
+ * but table and sessions still agree.
  *
  * Thread: the scheduler's. Must not know: jobs, policies, the time. Tests: tests/unit/test_sched.c,
  * speed: tests/unit/bench_histories.c */
@@ -37,6 +38,9 @@ int histories_move(struct histories *h, uint32_t from, uint32_t to);
 /* As slots_put, with what `incoming` holds, which has that many tokens and is then empty. */
 int histories_put(struct histories *h, uint32_t at, const struct slots_given *g);
 void histories_cut(struct histories *h, uint32_t at, uint32_t n);
+/* What the idle history at `at` says it holds is there no more: its record stays, not reliable, its blocks
+ * are free. */
+void histories_lose(struct histories *h, uint32_t at);
 
 /* Blocks of the pool that nobody holds. */
 uint32_t histories_free_blocks(const struct histories *h);

@@ -102,6 +102,8 @@ uint32_t solo_draft(struct sched *s, struct job *j);
 /* room.c: memory. */
 /* Whether what c has to read and the beginning of its answer fit beside what runs. */
 bool room_admits(struct sched *s, const struct candidate *c);
+/* Blocks that the planned rows take. */
+uint32_t room_blocks(const struct window *w);
 /* Makes the pool fit the planned rows, at the cost of idle histories. */
 bool room_make(struct sched *s, const struct window *w);
 /* The same for n blocks of somebody else's, who takes none from wanted histories. */

@@ -16,6 +16,7 @@ enum sched_placement_kind {
     SCHED_EVICT,           /* `slot` gave up its last `tokens` for lack of memory */
     SCHED_PROMOTE,         /* a request goes on in `slot` */
     SCHED_BACK_TO_SOLO,    /* a request goes on on main, from slot `source` */
+    SCHED_PAD,             /* a padded window wrote over what `slot` held */
     SCHED_REQUEUE,         /* the request in `slot` waits again, for `reason` */
     SCHED_LOAD,            /* `slot` holds `tokens` from a file */
     SCHED_ERASE,           /* `slot` was emptied of `tokens`: it was asked for */

@@ -105,6 +105,9 @@ struct sched {
     struct visits visits;
     struct window *windows; /* [n_windows] */
     uint32_t n_windows;
+    struct session *
+        *pads;        /* [slots], what pad rows are computed for, empty in between; NULL: there are none */
+    uint32_t *active; /* [2 * slots of a group]: of a padded window, and what it destroys */
     uint32_t n_flights, flights_max;     /* windows under way */
     uint32_t reads_max;                  /* prompts read at once while nobody decodes */
     uint64_t begun, n_back, chunk_begun; /* counts of windows; which was the last with a chunk */

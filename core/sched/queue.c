@@ -197,6 +197,12 @@ static int by_turn(const void *a, const void *b)
     return x->job->id < y->job->id ? -1 : x->job->id > y->job->id;
 }
 
+static int by_arrival(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    return x->job->id < y->job->id ? -1 : x->job->id > y->job->id;
+}
+
 uint32_t queue_order(struct sched *s)
 {
     uint32_t n = 0;
@@ -205,6 +211,6 @@ uint32_t queue_order(struct sched *s)
     for (struct job *j = s->waiting; j; j = j->next)
         if (!atomic_load(&j->paused))
             s->candidates[n++] = candidate_of(s, j);
-    qsort(s->candidates, n, sizeof *s->candidates, by_turn);
+    qsort(s->candidates, n, sizeof *s->candidates, s->o.by_arrival ? by_arrival : by_turn);
     return n;
 }

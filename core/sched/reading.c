@@ -81,23 +81,25 @@ bool reading_is_full(const struct chunk *c)
 
 /* ---- who ---- */
 
-/* The running job that reads next, of a group or of all: the least left first, of equals the one that runs
- * longest. Those that are up to `than` in that order are passed over. */
+static bool goes_before(const struct sched *s, const struct job *a, const struct job *b)
+{
+    uint32_t left_a = reading_left(s, a), left_b = reading_left(s, b);
+    return s->o.by_arrival || left_a == left_b ? a->id < b->id : left_a < left_b;
+}
+
+/* The running job that reads next, of a group or of all: the least left first, of equals the one that came
+ * first. Those that are up to `than` in that order are passed over. */
 static struct job *next_reader(const struct sched *s, uint32_t group, const struct job *than)
 {
-    uint32_t than_left = than ? reading_left(s, than) : 0, best_left = UINT32_MAX;
     struct job *best = NULL;
     for (uint32_t i = 0; i < s->n_running; i++) {
         struct job *j = s->running[i];
-        uint32_t left = reading_left(s, j);
-        if (left < 2 || atomic_load(&j->paused) || (group != ANY_GROUP && step_group(s, j->at) != group))
+        if (reading_left(s, j) < 2 || atomic_load(&j->paused))
             continue;
-        if (than && (left < than_left || (left == than_left && j->id <= than->id)))
+        if (group != ANY_GROUP && step_group(s, j->at) != group)
             continue;
-        if (!best || left < best_left || (left == best_left && j->id < best->id)) {
+        if ((!than || goes_before(s, than, j)) && (!best || goes_before(s, j, best)))
             best = j;
-            best_left = left;
-        }
     }
     return best;
 }
@@ -141,6 +143,8 @@ static bool has_room(const struct sched *s, uint32_t most)
     struct chunk c = reading_chunk(s);
     const struct job *r = NULL;
     uint32_t streams = count_streams(s), readers = 0;
+    if (s->o.by_arrival)
+        return true; /* as long as there are rows and slots */
     while ((r = next_reader(s, ANY_GROUP, r)) && reading_left(s, r) <= most) {
         if (!reading_is_full(&c))
             reading_take(s, &c, r);
@@ -168,7 +172,7 @@ void reading_let_in(struct sched *s)
     while (s->waiting && has_room(s, UINT32_MAX))
         if (!claim_next(s, UINT32_MAX))
             return;
-    struct job *reader = s->waiting ? next_reader(s, ANY_GROUP, NULL) : NULL;
+    struct job *reader = s->waiting && !s->o.by_arrival ? next_reader(s, ANY_GROUP, NULL) : NULL;
     if (reader)
         interrupt(s, reader);
 }

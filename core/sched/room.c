@@ -47,7 +47,7 @@ static void list_histories(struct sched *s, struct job *j, bool with_worth)
     for (uint32_t i = 0; i <= s->h.n; i++) {
         const struct slots_history *h = slots_at(s->h.table, i);
         struct giveup_history *g = &s->giveup_list[i];
-        *g = (struct giveup_history){ .tokens = h->n,
+        *g = (struct giveup_history){ .tokens = session_len(s->h.sessions[i]),
                                       .busy = h->busy || i == visits_spared(s),
                                       .reliable = h->reliable,
                                       .wanted = is_wanted(s, i, j) };
@@ -106,7 +106,7 @@ bool room_admits(struct sched *s, const struct candidate *c)
     return idle >= 0 && needed <= free + (uint64_t)idle;
 }
 
-static uint32_t blocks_needed(const struct window *w)
+uint32_t room_blocks(const struct window *w)
 {
     uint32_t need = 0;
     for (uint32_t i = 0; i < w->n_rows; i++)
@@ -171,10 +171,9 @@ static bool make(struct sched *s, const struct window *w)
     /* Giving up a history can also end the sharing of a block that would have been copied: hence the second
      * look. */
     for (int look = 0; look < 2; look++)
-        if (give_up(s, blocks_needed(w), false))
+        if (give_up(s, room_blocks(w), false))
             return true;
-    return may_take_wanted(s, w) &&
-           (give_up(s, blocks_needed(w), true) || give_up(s, blocks_needed(w), true));
+    return may_take_wanted(s, w) && (give_up(s, room_blocks(w), true) || give_up(s, room_blocks(w), true));
 }
 
 bool room_make(struct sched *s, const struct window *w)

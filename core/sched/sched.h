@@ -99,8 +99,10 @@ struct sched_options {
     uint32_t context;         /* tokens of one request, prompt and answer */
     uint32_t slots;           /* conversations kept */
     uint32_t groups;          /* a divisor of slots: a window serves the slots of one; 0: one */
+    bool padded;              /* windows have rows for idle slots too and destroy them (slots/padding.h) */
     uint32_t rows;            /* requests running at once, over all groups, <= slots */
     uint32_t queue_max;       /* waiting requests */
+    bool by_arrival;          /* slots are taken as soon as they are free, and prompts read, in that order */
     uint32_t chunk_tokens;    /* longest prompt chunk, 512 */
     uint32_t max_pause_ms;    /* longest chunk between two decode windows of a stream */
     int32_t turn_token;       /* starts a turn; -1: the model has none */

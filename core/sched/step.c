@@ -8,6 +8,7 @@
  * jobs are neither ended nor moved nor requeued: what they asked for happens when it is back.
  * Thread: the scheduler's. Tests: tests/unit/test_sched.c, test_sched_groups.c */
 #include "sched/parts.h"
+#include "slots/padding.h"
 #include "util/clock.h"
 #include "util/log.h"
 #include <errno.h>
@@ -15,6 +16,68 @@
 #include <stdlib.h>
 
 #define PACE_LEAST 0.05
+
+/* ---- padding ---- */
+
+static const int32_t pad_token; /* any will do */
+
+static int open_pads(struct sched *s)
+{
+    uint32_t n = s->o.slots / s->o.groups;
+    s->pads = calloc(s->o.slots, sizeof(struct session *));
+    s->active = calloc(2 * (size_t)n, sizeof *s->active);
+    if (!s->pads || !s->active)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < s->o.slots; i++) {
+        int r = session_new(s->engine, &s->pads[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static uint32_t last_active(const struct window *w)
+{
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < w->n_rows; i++)
+        last = w->jobs[i]->at > last ? w->jobs[i]->at : last;
+    return last;
+}
+
+/* A row for each slot that no request runs in, up to the last active one. They are there for what they cost,
+ * so where memory is short they are left out: nothing is given up or requeued for them. */
+static void add_pads(struct sched *s, struct window *w)
+{
+    uint32_t n = s->h.n / s->o.groups, first = w->group * n;
+    uint32_t free = histories_free_blocks(&s->h), needed = room_blocks(w);
+    w->n_pads = 0;
+    if (!s->pads || w->group == s->o.groups)
+        return;
+    for (uint32_t i = first; i < last_active(w) && needed + w->n_pads < free; i++)
+        if (!slots_at(s->h.table, i)->busy)
+            w->rows[w->n_rows + w->n_pads++] =
+                (struct engine_row){ .session = s->pads[i], .tokens = &pad_token, .n = 1, .n_logits = 1 };
+}
+
+/* The window has begun: what it writes over is lost. */
+static void lose_padded_over(struct sched *s, const struct window *w)
+{
+    uint32_t *lost = s->active + s->h.n / s->o.groups;
+    if (!s->pads || w->group == s->o.groups)
+        return;
+    for (uint32_t i = 0; i < w->n_rows; i++)
+        s->active[i] = w->jobs[i]->at;
+    uint32_t n = padding_lost(s->h.table, s->active, w->n_rows, lost);
+    for (uint32_t i = 0; i < n; i++) {
+        struct sched_placement e = { .kind = SCHED_PAD,
+                                     .slot = events_slot(s, lost[i]),
+                                     .source = SCHED_NONE,
+                                     .tokens = slots_at(s->h.table, lost[i])->n };
+        count_lost(s, lost[i], MISS_SLOT_TAKEN);
+        histories_lose(&s->h, lost[i]);
+        events_add(s, e, NULL, "padded");
+    }
+}
 
 /* ---- the windows ---- */
 
@@ -26,15 +89,18 @@ int step_init(struct sched *s)
     s->flights_max = info.n_stages > 1 ? info.n_stages + 1 : 1;
     s->reads_max = info.n_stages < s->o.groups ? info.n_stages : s->o.groups;
     s->windows = calloc(s->n_windows, sizeof *s->windows);
+    uint32_t pads = s->o.padded ? s->o.slots / s->o.groups : 0;
     for (uint32_t g = 0; s->windows && g < s->n_windows; g++) {
         struct window *w = &s->windows[g];
         w->group = g;
-        w->rows = calloc(s->o.rows, sizeof *w->rows);
+        w->rows = calloc((size_t)s->o.rows + pads, sizeof *w->rows);
         w->jobs = calloc(s->o.rows, sizeof(struct job *));
         if (!w->rows || !w->jobs)
             return -ENOMEM;
     }
-    return s->windows ? 0 : -ENOMEM;
+    if (!s->windows)
+        return -ENOMEM;
+    return s->o.padded ? open_pads(s) : 0;
 }
 
 void step_clear(struct sched *s)
@@ -44,6 +110,10 @@ void step_clear(struct sched *s)
         free(s->windows[g].jobs);
     }
     free(s->windows);
+    for (uint32_t i = 0; s->pads && i < s->o.slots; i++)
+        session_free(s->pads[i]);
+    free(s->pads);
+    free(s->active);
 }
 
 uint32_t step_group(const struct sched *s, uint32_t at)
@@ -116,6 +186,7 @@ static void note_begun(struct sched *s, struct window *w)
         uint32_t unread = queue_unread(s, j); /* of a draft more is fed than is known */
         j->flying = w->rows[i].n < unread ? w->rows[i].n : unread;
     }
+    lose_padded_over(s, w);
 }
 
 /* Begins what is planned, less whom memory has no room for. -EAGAIN: that is known when a window under way is
@@ -132,7 +203,8 @@ static int begin(struct sched *s, struct window *w, char *err, size_t errlen)
             r = -ENOSPC;
         if (r == 0) {
             status_publish(s, w->chunk ? "reading a prompt" : "decoding");
-            r = engine_begin(s->engine, w->rows, w->n_rows, &w->flight, err, errlen);
+            add_pads(s, w);
+            r = engine_begin(s->engine, w->rows, w->n_rows + w->n_pads, &w->flight, err, errlen);
         }
         if (r == 0)
             note_begun(s, w);
@@ -294,6 +366,8 @@ static void take_back(struct sched *s, struct window *w)
     int r = flight_end(w->flight, err, sizeof err);
     for (uint32_t i = 0; i < w->n_rows; i++)
         w->jobs[i]->flying = 0;
+    for (uint32_t i = 0; i < w->n_pads; i++)
+        session_cut(w->rows[w->n_rows + i].session, 0);
     s->n_flights--;
     w->back = ++s->n_back;
     if (r < 0) {

@@ -12,11 +12,12 @@ struct window {
     struct flight *flight; /* NULL: none is under way */
     bool looked_at;        /* in the search for the next to begin */
     uint32_t n_rows, turn;
+    uint32_t n_pads;         /* rows after those, of idle slots */
     uint32_t chunk;          /* prompt tokens among them */
     uint32_t n_draft;        /* guesses in the only row */
     uint64_t begun, back;    /* the how manieth of all windows it was to begin, and to come back; 0: never */
     uint64_t begin_ns;       /* when it was planned */
-    struct engine_row *rows; /* [o.rows] */
+    struct engine_row *rows; /* [o.rows], padded [slots of a group] more */
     struct job **jobs;       /* [o.rows] */
 };
 

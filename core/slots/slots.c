@@ -501,6 +501,8 @@ int slots_clear(struct slots *s, uint32_t at)
 
 void slots_set_reliable(struct slots *s, uint32_t at, bool reliable)
 {
+    if (s->h[at].reliable != reliable)
+        touch(s, at);
     s->h[at].reliable = reliable;
     for (uint32_t j = 0; j < s->n; j++)
         s->h[j].kept_known = false;

@@ -2,7 +2,7 @@
  * cancel and pause random turns of a few conversations on a pool that is too small for them, while others
  * read its records. Every job must end exactly once, and what the same prompt is answered must always be the
  * same, however many stages and groups there are. The scheduler looks over all its books after every step.
- * Usage: sched_stress [JOBS [SEED [STAGES [GROUPS]]]] */
+ * Usage: sched_stress [JOBS [SEED [STAGES [GROUPS [padded]]]]] */
 #include "engine/engine.h"
 #include "sched/placement.h"
 #include <pthread.h>
@@ -188,11 +188,13 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-static int run(struct engine *e, const struct tokenizer *t, uint32_t jobs, uint64_t seed, uint32_t groups)
+static int run(struct engine *e, const struct tokenizer *t, uint32_t jobs, uint64_t seed, uint32_t groups,
+               bool padded)
 {
     struct sched_options o = { .context = 512,
                                .slots = 8,
                                .groups = groups,
+                               .padded = padded,
                                .rows = 4,
                                .queue_max = 16,
                                .chunk_tokens = 64,
@@ -242,7 +244,7 @@ int main(int argc, char **argv)
     struct tokenizer *t = NULL;
     struct engine *e = NULL;
     struct engine_options eo = {
-        .isa = "auto", .threads = 1, .stages = stages, .kv_tokens = 640, .max_rows = 4, .max_tokens = 68
+        .isa = "auto", .threads = 1, .stages = stages, .kv_tokens = 640, .max_rows = 8, .max_tokens = 72
     };
     snprintf(path, sizeof path, "%s/tiny-deep.gguf", data ? data : "");
     int r = data ? gguf_open(path, &f, err, sizeof err) : -1;
@@ -256,7 +258,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "sched_stress: %s\n", err);
         return 1;
     }
-    r = run(e, t, jobs, seed, groups);
+    r = run(e, t, jobs, seed, groups, argc > 5);
     engine_close(e);
     tokenizer_free(t);
     model_free(m);

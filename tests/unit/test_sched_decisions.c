@@ -227,3 +227,46 @@ Test(sched_decisions, policies_are_told_how_soon_conversations_came_back)
     for (int i = 0; i < 3; i++)
         heard_clear(&h[i]);
 }
+
+Test(sched_decisions, a_policy_is_told_of_groups_their_rows_and_of_padding)
+{
+    struct policy_listeners *l;
+    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct heard h[3];
+    int32_t *p[3];
+    struct sched_options o = rig_options;
+    cr_assert_eq(policy_listeners_new(&l), 0);
+    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
+    o.listeners = l;
+    o.groups = 4;
+    o.padded = true;
+    o.rows = 8;
+    struct rig r = rig_open(&o, 4096);
+    for (uint32_t i = 0; i < 3; i++) {
+        heard_init(&h[i]);
+        p[i] = prompt_of(80 + i, 30);
+        struct sched_job job = job_of(p[i], 30, 20, &h[i]);
+        if (i < 2)
+            job.id_slot = (int32_t)(2 + 3 * i); /* in groups 1 and 2 */
+        if (i < 2)
+            rig_hold(&r, &job);
+        else
+            run_job(&r, &job);
+    }
+    rig_close(&r);
+    const struct policy_decision *d = first_of(&ear, POLICY_CALL_PLACE);
+    cr_assert_not_null(d);
+    cr_expect_eq(d->snapshot->flags & POLICY_PADDING_SAFE, 0);
+    cr_assert_eq(d->snapshot->n_groups, 4);
+    for (uint32_t g = 0; g < 4; g++) {
+        cr_expect_eq(policy_busy_rows(d->snapshot, g), g == 1 || g == 2, "group %u", g);
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        cr_expect_eq(policy_at(d->snapshot, i)->group, i / 2);
+    ear_clear(&ear);
+    policy_listeners_free(l);
+    for (uint32_t i = 0; i < 3; i++) {
+        heard_clear(&h[i]);
+        free(p[i]);
+    }
+}

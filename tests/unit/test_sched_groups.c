@@ -24,10 +24,13 @@ static void note_window(const struct ops_dev *d, const struct ops_attention *a)
     atomic_store(&n_seen, i + 1);
 }
 
+static bool padded;
+
 static struct rig staged(uint32_t stages, uint32_t groups, uint32_t kv_tokens)
 {
     struct sched_options o = rig_options;
     o.groups = groups;
+    o.padded = padded;
     o.rows = 8;
     o.queue_max = 16;
     rig_file = "tiny-deep.gguf";
@@ -147,17 +150,20 @@ static void talk(struct rig *r, struct heard h[TALKS * TURNS])
 
 Test(sched_groups, answers_depend_on_neither_stages_nor_groups)
 {
-    static const uint32_t cases[][2] = { { 1, 1 }, { 1, 4 }, { 2, 1 }, { 2, 2 }, { 2, 4 },
-                                         { 3, 2 }, { 3, 4 }, { 3, 8 }, { 5, 8 } };
+    static const uint32_t cases[][3] = { { 1, 1 },    { 1, 4 },    { 2, 1 },    { 2, 2 },
+                                         { 2, 4 },    { 3, 2 },    { 3, 8 },    { 5, 8 },
+                                         { 1, 1, 1 }, { 1, 2, 1 }, { 2, 2, 1 }, { 3, 4, 1 } };
     static struct heard wanted[TALKS * TURNS], h[TALKS * TURNS];
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         char what[64];
+        padded = cases[c][2];
         struct rig r = staged(cases[c][0], cases[c][1], 4096);
         struct heard *into = c ? h : wanted;
         talk(&r, into);
         expect_balance(&r);
         closed(&r);
-        snprintf(what, sizeof what, "%u stages, %u groups", cases[c][0], cases[c][1]);
+        snprintf(what, sizeof what, "%u stages, %u groups, %s", cases[c][0], cases[c][1],
+                 padded ? "padded" : "active");
         for (uint32_t i = 0; c && i < TALKS * TURNS; i++) {
             cr_expect_eq(h[i].stop, SCHED_STOP_LENGTH);
             expect_same(&wanted[i], &h[i], what);
@@ -470,5 +476,146 @@ Test(sched_groups, groups_divide_the_slots)
     o.groups = 3;
     cr_expect_eq(sched_start(r.e, r.t, &o, &s, err, sizeof err), -EINVAL);
     cr_expect_str_eq(err, "scheduler options: 3 groups, which is no divisor of 8 slots");
+    closed(&r);
+}
+
+/* ---- padded windows ---- */
+
+/* A job of its own, run to its end in this slot. */
+static void leave_history(struct rig *r, struct cast *c, uint32_t i, int32_t slot)
+{
+    cast_job(c, i, 60, 5);
+    c->job[i].id_slot = slot;
+    run_job(r, &c->job[i]);
+    cr_expect_eq(c->h[i].last_slot, slot);
+}
+
+/* What the next turn of job i finds, in the slot it names. */
+static uint32_t found(struct rig *r, struct cast *c, uint32_t i, int32_t slot)
+{
+    size_t n;
+    struct heard h;
+    heard_init(&h);
+    int32_t *turn = next_turn(c->p[i], 60, &c->h[i], 7, 10, &n);
+    struct sched_job job = job_of(turn, n, 1, &h);
+    job.id_slot = slot;
+    run_job(r, &job);
+    uint32_t cached = h.at_start.cached;
+    heard_clear(&h);
+    free(turn);
+    return cached;
+}
+
+/* Placement events of a kind, "slot:tokens " each. */
+static const char *events_of(struct rig *r, enum sched_placement_kind kind)
+{
+    static char text[400];
+    struct sched_placement events[SCHED_PLACEMENTS];
+    size_t n = sched_placements_get(r->s, 0, events), used = 0;
+    *text = 0;
+    for (size_t i = 0; i < n; i++)
+        if (events[i].kind == kind)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%d:%u ", events[i].slot, events[i].tokens);
+    return text;
+}
+
+Test(sched_groups, a_padded_window_destroys_idle_histories_below_its_last_row_and_no_others)
+{
+    struct cast c = { 0 };
+    padded = true;
+    struct rig r = staged(1, 2, 4096);
+    leave_history(&r, &c, 0, 3);
+    leave_history(&r, &c, 1, 7);
+    leave_history(&r, &c, 2, 0); /* the lowest slot: nothing lies below it */
+    cr_expect_str_eq(events_of(&r, SCHED_PAD), "");
+    leave_history(&r, &c, 3, 2);
+    cr_expect_str_eq(events_of(&r, SCHED_PAD), "0:64 ");
+    cr_expect_eq(seen[atomic_load(&n_seen) - 1].n_rows, 3, "slots 0 to 2");
+    cr_expect_eq(found(&r, &c, 2, 0), 0, "lost");
+    cr_expect_str_eq(events_of(&r, SCHED_OVERWRITE), "", "and not once more");
+    cr_expect_eq(found(&r, &c, 3, 2), 64, "there");
+    cr_expect_eq(found(&r, &c, 0, 3), 64, "higher");
+    cr_expect_eq(found(&r, &c, 1, 7), 64, "of another group");
+    closed(&r);
+    cast_clear(&c);
+}
+
+/* Two jobs, the second of which runs in a higher slot and so many windows longer. */
+static const char *lost_by_ending_apart(uint32_t windows)
+{
+    struct cast c = { 0 };
+    padded = true;
+    struct rig r = staged(1, 1, 4096);
+    cast_job(&c, 0, 30, 11);
+    cast_job(&c, 1, 30, 10 + windows); /* it begins one window later */
+    c.job[0].id_slot = 1;
+    c.job[1].id_slot = 3;
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    rig_await_window();
+    cr_assert_eq(submit(&r, &c.job[1]), 0);
+    rig_open_gate();
+    for (uint32_t i = 0; i < 2; i++)
+        heard_wait(&c.h[i], HEARD_DONE);
+    const char *text = events_of(&r, SCHED_PAD);
+    closed(&r);
+    cast_clear(&c);
+    return text;
+}
+
+Test(sched_groups, what_came_to_rest_in_a_padded_window_is_lost_with_the_next_one)
+{
+    cr_expect_str_eq(lost_by_ending_apart(0), "", "both ended in the last one");
+    cr_expect_str_eq(lost_by_ending_apart(1), "1:40 ");
+}
+
+/* Tokens given up while a job runs beside histories that fill the pool, in slots that no pad row is for. */
+static uint64_t given_up(bool pad)
+{
+    struct cast c = { 0 };
+    padded = pad;
+    struct rig r = staged(1, 1, 512);
+    for (uint32_t i = 0; i < 4; i++) { /* two blocks each */
+        cast_job(&c, i, 100, 10);
+        c.job[i].id_slot = (int32_t)(7 - i);
+        run_job(&r, &c.job[i]);
+    }
+    cast_job(&c, 4, 30, 100);
+    c.job[4].id_slot = 3;
+    run_job(&r, &c.job[4]);
+    struct sched_status *st = sched_status_get(r.s);
+    uint64_t tokens = st->tally.placement_tokens[SCHED_EVICT];
+    free(st);
+    closed(&r);
+    expect_cold(&c, 4, "in a full pool");
+    cast_clear(&c);
+    return tokens;
+}
+
+Test(sched_groups, pad_rows_are_left_out_rather_than_taking_memory)
+{
+    uint64_t active = given_up(false);
+    cr_expect_gt(active, 0);
+    cr_expect_eq(given_up(true), active);
+}
+
+Test(sched_groups, what_a_padded_window_destroyed_is_not_given_up_as_well)
+{
+    struct cast c = { 0 };
+    padded = true;
+    struct rig r = staged(1, 1, 512);
+    static const int32_t slots[] = { 0, 1, 7, 6, 5 };
+    for (uint32_t i = 0; i < 5; i++) {
+        cast_job(&c, i, 100, 10);
+        c.job[i].id_slot = slots[i];
+        run_job(&r, &c.job[i]);
+    }
+    cast_job(&c, 5, 100, 100);
+    c.job[5].id_slot = 4;
+    run_job(&r, &c.job[5]);
+    cr_expect_str_eq(events_of(&r, SCHED_PAD), "0:109 1:109 ");
+    cr_expect_str_eq(events_of(&r, SCHED_EVICT), "7:45 7:64 ", "the oldest that is there");
+    cast_clear(&c);
     closed(&r);
 }

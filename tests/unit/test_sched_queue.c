@@ -661,3 +661,59 @@ Test(sched_queue, cancelling_is_heard_while_waiting_reading_decoding_and_at_a_pr
         cast_clear(&c);
     }
 }
+
+/* ---- a client with many conversations ---- */
+
+#define MANY 30u
+
+/* They ask again as soon as they are answered, each answer half a second after the one before. */
+static struct {
+    struct sched *s;
+    unsigned asked, most;
+    const struct heard *until; /* has started */
+} many;
+
+static void ask_again(void *arg, const struct sched_event *ev)
+{
+    char err[256];
+    uint64_t id;
+    if (ev && ev->kind != SCHED_EV_DONE)
+        return;
+    atomic_fetch_add(&rig_ahead_ns, ev ? 500000000u : 0u);
+    if (many.asked == many.most || many.until->started || (ev && ev->stop != SCHED_STOP_LENGTH))
+        return;
+    int32_t *p = prompt_of(1000 + many.asked++, 20);
+    struct sched_job job = job_of(p, 20, 1, NULL);
+    job.arg = arg;
+    job.client_key = 1;
+    job.on_event = ask_again;
+    cr_expect_eq(sched_submit(many.s, &job, &id, err, sizeof err), 0, "%s", err);
+    free(p);
+}
+
+Test(sched_queue, a_client_with_one_conversation_waits_no_longer_than_a_minute_for_one_with_thirty)
+{
+    struct sched_options o = rig_options;
+    o.rows = 1;
+    o.queue_max = 100;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    cast_job(&c, 0, prompt_of(1, 300), 300, 1); /* always the one with the most to read */
+    c.job[0].client_key = 2;
+    many.s = r.s;
+    many.most = 1000;
+    many.until = &c.h[0];
+    rig_shut();
+    ask_again(NULL, NULL);
+    for (unsigned i = 1; i < MANY; i++) {
+        rig_await_window(); /* the scheduler is nowhere near them */
+        ask_again(NULL, NULL);
+    }
+    enter(&r, &c, 0);
+    rig_open_gate();
+    heard_wait(&c.h[0], HEARD_DONE);
+    cr_expect_geq(c.h[0].at_start.queue_ms, 60000, "the others had less to read");
+    cr_expect_leq(c.h[0].at_start.queue_ms, 60000 + 4 * 100 + 1000, "and no longer");
+    rig_close(&r);
+    cast_clear(&c);
+}
