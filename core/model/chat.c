@@ -123,7 +123,6 @@ int chat_template_render(const struct chat_template *t, const json_t *vars, int6
     struct jrt rt = { .t = t, .vars = vars, .now_s = now_s, .steps = JINJA_MAX_STEPS, .line = 1 };
     rt.err = err;
     rt.errlen = errlen;
-    rt.mem.max = JINJA_MAX_MEMORY;
     int r = load_globals(&rt);
     if (r >= 0)
         r = jscope_enter(&rt, t->scope, NULL, &rt.frame);

@@ -50,32 +50,41 @@ int jnomem(struct jrt *rt)
     return -E2BIG;
 }
 
+/* What the tree, the values and the text together leave of the bound. */
+static size_t room(const struct jrt *rt)
+{
+    size_t used = rt->t->mem.total + rt->mem.total + rt->out.len;
+    return used < JINJA_MAX_MEMORY ? JINJA_MAX_MEMORY - used : 0;
+}
+
 void *jalloc(struct jrt *rt, size_t n, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(n, size, &bytes))
         bytes = SIZE_MAX;
+    rt->mem.max = rt->mem.total + room(rt);
     return jarena_alloc(&rt->mem, bytes ? bytes : 1);
+}
+
+static int too_much_text(struct jrt *rt)
+{
+    jfail(rt, "the template writes more than %u MiB", JINJA_MAX_MEMORY >> 20);
+    return -E2BIG;
 }
 
 int jout_check(struct jrt *rt)
 {
-    if (!rt->out.failed)
-        return 0;
-    if (rt->out.len <= JINJA_MAX_MEMORY / 2)
+    if (rt->out.failed)
         return -ENOMEM;
-    jfail(rt, "the template writes more than %u MiB", JINJA_MAX_MEMORY >> 20);
-    return -E2BIG;
+    return room(rt) ? 0 : too_much_text(rt);
 }
 
 int jout(struct jrt *rt, const char *s, size_t len)
 {
     if (len == 0)
         return 0;
-    if (len > JINJA_MAX_MEMORY - rt->out.len) {
-        jfail(rt, "the template writes more than %u MiB", JINJA_MAX_MEMORY >> 20);
-        return -E2BIG;
-    }
+    if (len > room(rt))
+        return too_much_text(rt);
     buf_append(&rt->out, s, len);
     if (rt->out.failed)
         return -ENOMEM;

@@ -73,7 +73,7 @@ def corpus(path):
 
 
 def test_there_are_templates():
-    assert len(TEMPLATES) >= 12
+    assert len(TEMPLATES) >= 40
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda p: p.stem)
@@ -87,7 +87,7 @@ def test_a_template_works_for_most_conversations(path):
     """So that the comparison is not one of errors with errors."""
     env = reference.environment()
     kinds = [reference.reference(env, t, v)[0] for t, v in corpus(path)]
-    assert kinds.count("text") >= len(kinds) // 3
+    assert kinds.count("text") >= len(kinds) // 4
 
 
 def test_raise_exception_gives_the_same_message():
@@ -129,6 +129,41 @@ def test_case_mappings_are_pythons():
         wrong += theirs != ours
     # a Python with a newer Unicode knows a few letters more
     assert wrong <= 10
+
+
+HOSTILE = {
+    "endless": ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "steps"),
+    "calls itself": ("{% macro m(n) %}{{ m(n) }}{{ m(n) }}{% endmacro %}{{ m(1) }}", "deeper"),
+    "writes much": ("{% for a in range(99999) %}{{ 'x' * 1000 }}{% endfor %}", "16 MiB"),
+    "keeps much": ("{% set ns = namespace(s='xxxxxxxx') %}{% for a in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}", "16 MiB"),
+    "both": ("{% set s = 'x' * 7900000 %}{% for a in range(9) %}{{ s }}{% endfor %}", "16 MiB"),
+    "large source": ("{{ 'a' " + "'a' " * 60000 + "}}", "15 MiB"),
+    "deep brackets": ("{{ " + "(" * 200000, "inside one another"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_template_ends_soon_and_small(berth_bin, what, tmp_path, time_scale):
+    source, words = HOSTILE[what]
+
+    def run(text):
+        (tmp_path / "t.jinja").write_text(text)
+        with open(tmp_path / "in.json", "w+") as given, open(tmp_path / "err", "w+") as told:
+            given.write("{}")
+            given.seek(0)
+            child = subprocess.Popen([str(berth_bin), "model", "render", "--template", str(tmp_path / "t.jinja")], stdin=given,
+                                     stdout=subprocess.DEVNULL, stderr=told)
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return child.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, (tmp_path / "err").read_text()
+
+    code, seconds, mib, _ = run("harmless")
+    assert code == 0
+    hostile_code, hostile_seconds, hostile_mib, told = run(source)
+    assert hostile_code == 1 and words in told
+    if time_scale == 1:  # a sanitizer has its own ideas of time and memory
+        assert hostile_seconds - seconds < 0.25, "0.1 s is the aim; what nothing bounds takes many seconds"
+        assert hostile_mib - mib < 17, "16 MiB, and what the allocator and the source take"
 
 
 def test_berth_model_render_is_the_same_renderer(berth_bin):

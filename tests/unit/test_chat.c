@@ -474,7 +474,7 @@ Test(chat, nesting_is_bounded)
                     "blocks and brackets inside one another: at most 100");
     refuse_repeated("", "{% for a in b %}", 5000, "", -EINVAL,
                     "blocks and brackets inside one another: at most 100");
-    refuse_repeated("{{ 'a' ", "'a' ", 60000, "}}", -EINVAL, "the template needs more than 64 MiB");
+    refuse_repeated("{{ 'a' ", "'a' ", 60000, "}}", -EINVAL, "the template needs more than 15 MiB");
     refuse_repeated("", "x", 300000, "", -EINVAL, "the template has 300000 bytes, at most 262144 are read");
 }
 
