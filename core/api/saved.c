@@ -59,6 +59,23 @@ static bool read_name(struct exchange *ex, const json_t *body, const char **ret)
     return !ex->error.status;
 }
 
+/* With a cache_salt only a conversation of requests with the same one is restored: their salt is this one's.
+ */
+static bool read_salt(struct exchange *ex, const json_t *body, const uint64_t **ret)
+{
+    const char *text;
+    char err[200];
+    size_t len = 0;
+    int r = jsonx_get_str(body, "cache_salt", &text, &len, err, sizeof err);
+    if (r < 0)
+        fail(ex, 400, "cache_salt", "%s", err);
+    if (r <= 0)
+        return r == 0;
+    identity_add_salt(ex, text, len);
+    *ret = &ex->identity.salt;
+    return true;
+}
+
 /* How the scheduler's answer and the disk's become HTTP's. */
 static int status_of(int r)
 {
@@ -122,7 +139,8 @@ static void read_files(struct exchange *ex, const json_t *body, bool restores)
         fail(ex, 501, NULL, "this server keeps no conversations in files: cache.save_dir names no folder");
         return;
     }
-    if (!read_slot(ex, &c.slot) || !read_name(ex, body, &c.name))
+    if (!read_slot(ex, &c.slot) || !read_name(ex, body, &c.name) ||
+        (restores && !read_salt(ex, body, &c.salt)))
         return;
     int r = restores ? sched_slot_restore(o->sched, &c, &done, err, sizeof err)
                      : sched_slot_save(o->sched, &c, &done, err, sizeof err);

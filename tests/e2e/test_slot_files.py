@@ -139,6 +139,41 @@ def test_a_slot_at_work_is_left_alone(start_server, folder):
     assert act(server, 0, "erase").status_code == 200
 
 
+def test_a_conversation_keeps_its_salt(start_server, folder):
+    settings = {**SLOTS, "cache.save_dir": folder}
+    server = start_server(settings)
+    first, _ = turn(server, [], 0, cache_salt="ours")
+    assert act(server, 0, "save", "x").status_code == 200
+    server.stop()
+    server = start_server(settings)
+    for salt in ("theirs", 3):
+        reply = post(server, "/slots/0?action=restore", {"filename": "x", "cache_salt": salt})
+        error = error_of(reply, 422 if salt == "theirs" else 400)
+        assert "salt" in error["message"] and get(server, "/slots").json()[0]["tokens"] == 0
+    assert post(server, "/slots/0?action=restore", {"filename": "x", "cache_salt": "ours"}).status_code == 200
+    assert [turn(server, [first], slot, **more)[1] > 100 for slot, more in
+            ((1, {}), (2, {"cache_salt": "theirs"}), (3, {"cache_salt": "ours"}))] == [False, False, True]
+
+
+def test_a_conversation_stays_with_its_key(start_server, folder, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("".join(f"{n}:{hashlib.sha256(n.encode()).hexdigest()}{a}\n"
+                            for n, a in (("ann", ""), ("bob", ""), ("root", ":admin"))))
+    settings = {**SLOTS, "cache.save_dir": folder, "server.keys_file": keys}
+
+    def cached(server, name, slot):
+        reply = post(server, "/v1/completions", {"prompt": LONG, "max_tokens": 4, "id_slot": slot}, headers={"Authorization": f"Bearer {name}"})
+        return reply.json()["timings"]["cache_n"]
+
+    server, root = start_server(settings), {"Authorization": "Bearer root"}
+    assert cached(server, "ann", 0) == 0
+    assert act(server, 0, "save", "x", headers=root).status_code == 200
+    server.stop()
+    server = start_server(settings)
+    assert act(server, 0, "restore", "x", headers=root).status_code == 200
+    assert cached(server, "bob", 1) == 0 and cached(server, "root", 2) == 0 and cached(server, "ann", 3) > 100
+
+
 def test_only_the_admin_may(start_server, folder, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("".join(f"{n}:{hashlib.sha256(n.encode()).hexdigest()}{a}\n" for n, a in (("ann", ""), ("root", ":admin"))))
@@ -158,6 +193,18 @@ def test_a_full_disk_is_told_and_leaves_nothing(start_server, folder):
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, old)
     assert os.listdir(folder) == ["x"] and (folder / "x").read_bytes() == before
     assert act(server, 0, "save", "x").status_code == 200
+
+
+def test_a_history_that_was_padded_away_is_not_saved(start_server, folder):
+    server = start_server({**SLOTS, "cache.save_dir": folder, "engine.windows": "padded"})
+    turn(server, [], 0)
+    turn(server, [], 3, "Something else")  # its windows have a row for slot 0 too
+    slot = get(server, "/slots").json()[0]
+    reply = act(server, 0, "save", "x")
+    assert error_of(reply, 400)["message"] in ("slot 0: it holds nothing", "slot 0: what it holds is not to be relied on"), slot
+    assert act(server, 3, "save", "x").status_code == 200
+    assert act(server, 0, "restore", "x").status_code == 200
+    assert turn(server, [], 1)[1] > 100
 
 
 def test_a_folder_that_is_not_there_is_told_at_start(start_server, berth, tmp_path):
