@@ -251,6 +251,11 @@ static int run(const struct request *q)
     if (code >= 0)
         return code;
 
+    if (choose_device(c, &s.device, &s.device_memory, err, sizeof err) < 0) {
+        cmd_error("%s", err);
+        config_free(c);
+        return 1;
+    }
     s.isa = c->engine.isa;
     s.threads = engine_threads(c);
     s.stages = (uint32_t)c->engine.stages;

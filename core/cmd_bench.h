@@ -12,7 +12,8 @@
 struct bench_settings {
     const char *model; /* path */
     uint32_t prompt, generate, streams, depth, rounds, threads, stages;
-    const char *isa;
+    const char *device, *isa;
+    uint64_t device_memory; /* free on CUDA devices */
     bool f32_activations, kv_f32;
 };
 

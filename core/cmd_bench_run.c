@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define CHUNK 512u
 #define SEED 1u
@@ -38,8 +39,9 @@ static int open_engine(struct bench *b, char *err, size_t errlen)
     uint64_t each = (uint64_t)s->depth + largest(s->prompt, s->generate) + 64;
     uint64_t kv_tokens = s->streams * each;
     uint64_t bytes = kv_tokens * engine_kv_token_bytes(b->model, s->kv_f32),
-             free_bytes = machine_memory_available();
-    struct engine_options o = { .isa = s->isa,
+             free_bytes = strcmp(s->device, "cuda") == 0 ? s->device_memory : machine_memory_available();
+    struct engine_options o = { .device = s->device,
+                                .isa = s->isa,
                                 .threads = s->threads,
                                 .stages = s->stages,
                                 .f32_activations = s->f32_activations,

@@ -16,7 +16,10 @@
 #define KV_TOKENS_AUTO 65536u
 #define MAX_PADDED_ROWS 256u      /* rows of a window */
 #define SPARE_BYTES (64ull << 20) /* everything that is neither weights nor pool */
-#define CONTEXT_UNKNOWN 4096u     /* of a model that does not say what it was trained for */
+/* The same on a device, whose pool takes its memory at once, used or not: more is worth having there. */
+#define DEVICE_KV_TOKENS_AUTO (1u << 20)
+#define DEVICE_SPARE_BYTES (512ull << 20)
+#define CONTEXT_UNKNOWN 4096u /* of a model that does not say what it was trained for */
 #define MAX_TEMPLATE_BYTES (4ul << 20)
 
 static int find_model(const struct config *c, char **ret_path, char *err, size_t errlen)
@@ -104,14 +107,46 @@ static uint64_t mb(uint64_t bytes)
     return (bytes + (1 << 20) - 1) >> 20;
 }
 
+int choose_device(const struct config *c, const char **ret_device, uint64_t *ret_memory, char *err,
+                  size_t errlen)
+{
+    const char *asked = c->engine.device;
+    char why[256] = "";
+    int r;
+    /* Who names an instruction set means the CPU. */
+    if (strcmp(asked, "auto") == 0 && strcmp(c->engine.isa, "auto") != 0)
+        asked = "cpu";
+    *ret_memory = 0;
+    r = engine_device_find(asked, (uint32_t)c->engine.stages, ret_device, ret_memory, why, sizeof why);
+    if (r < 0)
+        snprintf(err, errlen, "engine.device: cuda cannot be had: %s", why);
+    else
+        snprintf(err, errlen, "%s", why);
+    return r;
+}
+
+/* The one place where auto tells what it settled for. */
+static int find_device(const struct config *c, struct loaded *l, char *err, size_t errlen)
+{
+    char why[256] = "";
+    int r = choose_device(c, &l->device, &l->device_memory, why, sizeof why);
+    if (r < 0)
+        snprintf(err, errlen, "%s", why);
+    else if (*why)
+        log_write(LOG_INFO, "device", "using=cpu reason=\"%s\"", why);
+    return r;
+}
+
 /* How long the context and how large the pool: what the config says, else what the model and the memory
  * allow. */
 static int choose_sizes(const struct config *c, const struct model *m, struct loaded *l, char *err,
                         size_t errlen)
 {
     uint64_t token = engine_kv_token_bytes(m, strcmp(c->engine.kv_type, "f32") == 0);
-    uint64_t available = machine_memory_available();
-    uint64_t beside = l->file_bytes + SPARE_BYTES;
+    bool cuda = strcmp(l->device, "cuda") == 0;
+    uint64_t available = cuda ? l->device_memory : machine_memory_available();
+    uint64_t beside = l->file_bytes + (cuda ? DEVICE_SPARE_BYTES : SPARE_BYTES);
+    uint64_t most = cuda ? DEVICE_KV_TOKENS_AUTO : KV_TOKENS_AUTO;
     uint64_t for_kv = !available ? UINT64_MAX : available > beside ? available - beside : 0;
     uint64_t may = !available || for_kv < available / 2 ? for_kv : available / 2;
     uint64_t may_tokens = may / token;
@@ -127,16 +162,17 @@ static int choose_sizes(const struct config *c, const struct model *m, struct lo
     if (c->engine.kv_tokens != CONFIG_AUTO) {
         kv = (uint64_t)c->engine.kv_tokens;
     } else {
-        kv = may_tokens < KV_TOKENS_AUTO ? may_tokens : KV_TOKENS_AUTO;
+        kv = may_tokens < most ? may_tokens : most;
         kv = kv > context ? kv : context;
     }
     if (context < 16 || kv > for_kv / token) {
         snprintf(err, errlen,
                  "a key-value pool of %" PRIu64 " tokens (context %" PRIu64 ") needs %" PRIu64
                  " MB and the model %" PRIu64 " MB, but %" PRIu64
-                 " MB are available; lower it with --set model.context=N --set engine.kv_tokens=N "
+                 " MB are available%s; lower it with --set model.context=N --set engine.kv_tokens=N "
                  "(at most %" PRIu64 " fit)",
-                 kv, context, mb(kv * token), mb(l->file_bytes), mb(available), for_kv / token);
+                 kv, context, mb(kv * token), mb(l->file_bytes), mb(available), cuda ? " on the device" : "",
+                 for_kv / token);
         return -ENOMEM;
     }
     if (context > trained)
@@ -171,6 +207,7 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
     uint32_t group = l->slots / l->groups, rows = l->padded && group > l->rows ? group : l->rows;
     p.next_ns = p.start_ns + NS_PER_S;
     struct engine_options o = {
+        .device = l->device,
         .isa = c->engine.isa,
         .threads = l->threads,
         .stages = (uint32_t)c->engine.stages,
@@ -309,6 +346,8 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
     snprintf(l->arch, sizeof l->arch, "%s", m->arch);
     if (r == 0)
         r = check_windows(c, &l->groups, &l->padded, err, errlen);
+    if (r == 0)
+        r = find_device(c, l, err, errlen);
     if (r == 0)
         r = choose_sizes(c, m, l, err, errlen);
     if (r == 0)

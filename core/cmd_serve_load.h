@@ -16,6 +16,8 @@ struct loaded {
     struct chat_template *chat;
     struct engine *engine;
     struct engine_info info;
+    const char *device;     /* "cpu", "cuda" */
+    uint64_t device_memory; /* free on CUDA devices before anything was loaded */
     uint32_t context, context_train, kv_tokens, threads, rows, slots, groups, n_embd;
     bool padded;        /* windows */
     int32_t turn_token; /* -1: the model has none */
@@ -47,6 +49,10 @@ int check_model(const struct config *c, char *err, size_t errlen);
  * checked. */
 int load_model(const struct config *c, struct loaded *ret, char *err, size_t errlen);
 void loaded_clear(struct loaded *l);
+/* What engine.device means here, "cpu" or "cuda", with the bytes that are free on CUDA devices. On success
+ * err says why auto is not what the build could have, or is empty. -ENODEV. */
+int choose_device(const struct config *c, const char **ret_device, uint64_t *ret_memory, char *err,
+                  size_t errlen);
 /* Threads for the engine: those that the config names, else the cores there are, as far as it takes them. */
 uint32_t engine_threads(const struct config *c);
 

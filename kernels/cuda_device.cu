@@ -5,7 +5,8 @@
  * again when the event behind its last copy has passed. A window takes less than a half, so nothing waits.
  *
  * Errors: operations return nothing, so the first failure is kept with what failed and reported by sync().
- * Thread: as cuda_common.cuh says. Must not know: requests, sessions, model names, config keys.
+ * But for memory that is not there and impossible launches they last: -ENODEV, the device is lost to this
+ * process. Thread: as cuda_common.cuh says. Must not know: requests, sessions, model names, config keys.
  * Tests: tests/kernels/test_cuda.c */
 #include "cuda_common.cuh"
 
@@ -34,7 +35,11 @@ bool cuda_ok(struct ops_dev *d, cudaError_t e, const char *what)
     if (e == cudaSuccess)
         return true;
     snprintf(text, sizeof text, "CUDA device %d: %s: %s", d->ordinal, what, cudaGetErrorString(e));
-    cuda_fail(d, e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO, text);
+    cuda_fail(d,
+              e == cudaErrorMemoryAllocation       ? -ENOMEM
+              : e == cudaErrorInvalidConfiguration ? -EIO
+                                                   : -ENODEV,
+              text);
     return false;
 }
 
@@ -203,7 +208,9 @@ static int find_device(uint32_t part, int *ret_ordinal, char *err, size_t errlen
     if (e != cudaSuccess || n < 1) {
         cudaGetLastError();
         snprintf(err, errlen, "no CUDA device: %s",
-                 e == cudaSuccess ? "none is there" : cudaGetErrorString(e));
+                 e == cudaSuccess                   ? "none is there"
+                 : e == cudaErrorInsufficientDriver ? "no NVIDIA driver, or one too old for this build"
+                                                    : cudaGetErrorString(e));
         return -ENODEV;
     }
     *ret_ordinal = (int)(part % (uint32_t)n);

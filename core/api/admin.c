@@ -83,16 +83,18 @@ void api_on_ready(struct http_request *r, void *arg)
         return;
     }
     struct progress p = progress_of(a, st);
+    const bool not_ready = a->draining || p.stuck || st->device_lost;
     json_t *json =
         json_pack("{s:s, s:s, s:i, s:i, s:f}", "status",
-                  a->draining ? "draining"
-                  : p.stuck   ? "stuck"
-                              : "ready",
+                  a->draining       ? "draining"
+                  : st->device_lost ? "device lost"
+                  : p.stuck         ? "stuck"
+                                    : "ready",
                   "doing", p.held_up ? p.inside : st->doing, "running", (int)st->running, "waiting",
                   (int)st->waiting, "seconds_since_step", (double)(p.idle_ns / NS_PER_MS) / 1e3);
-    if (a->draining || p.stuck)
+    if (not_ready)
         http_reply_header(r, "Retry-After", "5");
-    api_reply_json(r, a->draining || p.stuck ? 503 : 200, json);
+    api_reply_json(r, not_ready ? 503 : 200, json);
     free(st);
 }
 

@@ -59,7 +59,7 @@ struct config {
         struct config_list normalize;
     } api;
     struct {             /* engine */
-        char *device;    /* auto cpu */
+        char *device;    /* auto cpu cuda */
         char *isa;       /* auto avx512 avx2 portable */
         int64_t threads; /* CONFIG_AUTO: the cores this process may use */
         int64_t stages, slots, rows;

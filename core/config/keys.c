@@ -83,15 +83,16 @@ const struct config_key config_keys[] = {
       HELP("What is known to change between requests without meaning anything, and is taken out before a prompt is "
            "made. claude_billing: the first line of Claude Code's system prompt, which differs in every conversation.") },
 
-    { "engine.device", CHOICE(engine.device, "\"auto\"", "auto cpu"), UNIT(""), RESTART,
-      HELP("Where the model is computed.") },
+    { "engine.device", CHOICE(engine.device, "\"auto\"", "auto cpu cuda"), UNIT(""), RESTART,
+      HELP("Where the model is computed; auto: on CUDA devices where this build and the machine have them, else, and "
+           "wherever engine.isa names an instruction set, on the CPU.") },
     { "engine.isa", CHOICE(engine.isa, "\"auto\"", "auto amx avx512 avx2 portable ref"), UNIT(""), RESTART,
       HELP("Instruction set of the CPU kernels; auto: the best this machine has. ref: plain loops, for doubts.") },
     { "engine.threads", AUTO(engine.threads, 1, 256), UNIT("threads"), RESTART,
       HELP("Threads that compute; auto: the cores this process may use.") },
     { "engine.stages", INT(engine.stages, "1", 1, 64), UNIT("stages"), RESTART,
-      HELP("Parts the model's layers are divided into, each with its own processors, its share of the threads and at "
-           "least one; at most one a layer.") },
+      HELP("Parts the model's layers are divided into, at most one a layer: each with its own processors, its share of "
+           "the threads and at least one, or on a CUDA device of its own as far as there are devices.") },
     { "engine.slots", INT(engine.slots, "64", 1, 1024), UNIT("conversations"), RESTART,
       HELP("Conversations kept at once.") },
     { "engine.groups", AUTO(engine.groups, 1, 1024), UNIT("groups"), RESTART,
@@ -100,7 +101,8 @@ const struct config_key config_keys[] = {
     { "engine.rows", INT(engine.rows, "16", 1, 256), UNIT("requests"), RESTART,
       HELP("Requests that run at once, over all groups, never more than engine.slots; further ones wait in the queue.") },
     { "engine.kv_tokens", AUTO(engine.kv_tokens, 256, 1 << 26), UNIT("tokens"), RESTART,
-      HELP("Size of the key-value pool that all conversations share; auto: from the context and the free memory.") },
+      HELP("Size of the key-value pool that all conversations share; auto: from the context and the free memory, the device's "
+           "where that computes.") },
     { "engine.kv_type", CHOICE(engine.kv_type, "\"f16\"", "f16 f32"), UNIT(""), RESTART,
       HELP("Number type of keys and values.") },
     { "engine.activations", CHOICE(engine.activations, "\"int8\"", "int8 f32"), UNIT(""), RESTART,

@@ -115,6 +115,7 @@ struct sched {
     double pace;      /* time that chunks took lately, in terms of what the rate says */
     double decode_ns; /* measured time of a window of streams alone; 0 until known */
     const char *doing;
+    bool device_lost; /* the last window ended with that */
     uint64_t worth_ns;
     struct policy_worth *worth; /* [slots + 1], as of worth_ns, for the status */
     struct {

@@ -98,6 +98,7 @@ void status_publish(struct sched *s, const char *doing)
         .prompt_tokens_per_s = prompt_rate_measured(&s->rate),
         .tally = s->tally,
         .doing = doing,
+        .device_lost = s->device_lost,
     };
     policy_host_status(s->host, &st->policy);
     for (uint32_t i = 0; i <= s->o.slots; i++)

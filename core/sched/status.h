@@ -59,6 +59,7 @@ struct sched_status {
     uint64_t kv_bytes;
     double prompt_tokens_per_s; /* as measured lately; 0: not yet */
     const char *doing;          /* "idle", "reading a prompt", "decoding" */
+    bool device_lost;           /* the last window failed because a device no longer answers */
     struct policy_host_status policy;
     struct sched_tally tally;
     struct sched_slot_status slot[]; /* `slots` of them and main */

@@ -370,6 +370,9 @@ static void take_back(struct sched *s, struct window *w)
         session_cut(w->rows[w->n_rows + i].session, 0);
     s->n_flights--;
     w->back = ++s->n_back;
+    if (r == -ENODEV && !s->device_lost)
+        log_write(LOG_ERROR, "device", "lost reason=\"%s\" next=\"requests fail, /ready says 503\"", err);
+    s->device_lost = r == -ENODEV;
     if (r < 0) {
         fail_rows(s, w, r, err);
     } else {

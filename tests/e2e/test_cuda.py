@@ -1,0 +1,68 @@
+"""The server with engine.device: on emulated devices it says what it says on the CPU, to the letter; where there is none it says so."""
+import os
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+BUILD = Path(os.environ.get("BERTH_BUILD", Path(__file__).resolve().parents[2] / "build"))
+EMULATED = BUILD / "tests" / "cudahost" / "berth_cudahost"
+PROMPTS = ["Once upon a time", "The quick brown fox jumps over", "1 2 3 4 5 6 7", "Hello"]
+SMALL = {"engine.kv_tokens": 1024, "model.context": 256, "engine.threads": 1}
+
+pytestmark = pytest.mark.skipif(not EMULATED.exists(), reason="this build has no emulator of CUDA")
+
+
+def say(server, prompt):
+    reply = requests.post(f"{server.url}/v1/completions", json={"prompt": prompt, "max_tokens": 12, "temperature": 0},
+                          timeout=120)
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"][0]["text"]
+
+
+def on_cpu(start_server):
+    server = start_server({**SMALL, "engine.device": "cpu", "engine.isa": "avx2"})
+    said = [say(server, p) for p in PROMPTS]
+    server.stop()
+    return said
+
+
+def has_avx2():
+    return " avx2 " in Path("/proc/cpuinfo").read_text()
+
+
+@pytest.mark.skipif(not has_avx2(), reason="the CPU's bits without AVX2 are others")
+@pytest.mark.parametrize("stages", [1, 2])
+def test_the_same_words_as_on_the_cpu(start_server, stages):
+    want = on_cpu(start_server)
+    server = start_server({**SMALL, "engine.device": "auto", "engine.stages": stages}, binary=EMULATED,
+                          env={"CUDAHOST_DEVICES": str(stages)})
+    assert "cuda device 0" in server.ready["device"]
+    assert [say(server, p) for p in PROMPTS] == want
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        assert list(pool.map(lambda p: say(server, p), PROMPTS)) == want
+
+
+def test_what_does_not_fit_on_the_device_is_said(start_server):
+    server = start_server({"engine.device": "cuda", "engine.kv_tokens": 1 << 22}, binary=EMULATED, wait=False,
+                          env={"CUDAHOST_MEMORY": "600"})
+    assert server.process.wait(60) == 1
+    assert "MB are available on the device" in server.log
+
+
+def test_auto_names_the_cpu_where_an_instruction_set_is_named(start_server):
+    server = start_server({**SMALL, "engine.isa": "portable"}, binary=EMULATED)
+    assert server.ready["device"].startswith("cpu portable")
+
+
+def test_without_a_device_cuda_is_refused_and_auto_is_the_cpu(start_server, berth_bin, synthetic_model):
+    if Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has one")
+    done = subprocess.run([berth_bin, "serve", "--set", f"model.path={synthetic_model}", "--set", "server.listen=127.0.0.1:0",
+                           "--set", "engine.device=cuda"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "engine.device: cuda cannot be had: " in done.stderr
+    server = start_server({**SMALL, "engine.device": "auto"})
+    assert server.ready["device"].startswith("cpu")
+    assert server.log.count("using=cpu reason=") <= 1
