@@ -117,12 +117,28 @@ static int load_globals(struct jrt *rt)
     return 0;
 }
 
+/* Bytes of text in v: a long conversation is written, and may be copied on the way, without being hostile. */
+static size_t text_bytes(const json_t *v)
+{
+    size_t n = 0, i;
+    const char *key;
+    json_t *x;
+    if (json_is_string(v))
+        return json_string_length(v);
+    if (json_is_array(v))
+        json_array_foreach(v, i, x) n += text_bytes(x);
+    if (json_is_object(v))
+        json_object_foreach((json_t *)v, key, x) n += text_bytes(x);
+    return n;
+}
+
 int chat_template_render(const struct chat_template *t, const json_t *vars, int64_t now_s, struct buf *out,
                          char *err, size_t errlen)
 {
     struct jrt rt = { .t = t, .vars = vars, .now_s = now_s, .steps = JINJA_MAX_STEPS, .line = 1 };
     rt.err = err;
     rt.errlen = errlen;
+    rt.max = JINJA_MAX_MEMORY + JINJA_MEMORY_PER_BYTE * text_bytes(vars);
     int r = load_globals(&rt);
     if (r >= 0)
         r = jscope_enter(&rt, t->scope, NULL, &rt.frame);

@@ -10,7 +10,8 @@
 /* ---- bounds: what a hostile or broken template can cost */
 #define JINJA_MAX_TEMPLATE (256u << 10)   /* bytes of source */
 #define JINJA_MAX_TREE_MEMORY (15u << 20) /* published ones need less than 1 MiB */
-#define JINJA_MAX_MEMORY (16u << 20)      /* tree, values and text of one render together */
+#define JINJA_MAX_MEMORY (16u << 20)      /* tree, values and text of one render together, and */
+#define JINJA_MEMORY_PER_BYTE 3u          /* so much more for every byte of text the caller gives */
 #define JINJA_MAX_STEPS 2000000u          /* a node evaluated, or some bytes handled: at most ~50 ns each */
 #define JINJA_MAX_NEST 100u    /* brackets, blocks and operators inside one another in the source */
 #define JINJA_MAX_TREE 400u    /* height of the tree: chains of operators make it high without nesting */

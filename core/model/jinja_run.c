@@ -46,7 +46,7 @@ int jnomem(struct jrt *rt)
 {
     if (!rt->mem.full)
         return -ENOMEM;
-    jfail(rt, "the template's values need more than %u MiB", JINJA_MAX_MEMORY >> 20);
+    jfail(rt, "the template's values need more than %zu MiB", rt->max >> 20);
     return -E2BIG;
 }
 
@@ -54,7 +54,7 @@ int jnomem(struct jrt *rt)
 static size_t room(const struct jrt *rt)
 {
     size_t used = rt->t->mem.total + rt->mem.total + rt->out.len;
-    return used < JINJA_MAX_MEMORY ? JINJA_MAX_MEMORY - used : 0;
+    return used < rt->max ? rt->max - used : 0;
 }
 
 void *jalloc(struct jrt *rt, size_t n, size_t size)
@@ -68,7 +68,7 @@ void *jalloc(struct jrt *rt, size_t n, size_t size)
 
 static int too_much_text(struct jrt *rt)
 {
-    jfail(rt, "the template writes more than %u MiB", JINJA_MAX_MEMORY >> 20);
+    jfail(rt, "the template writes more than %zu MiB", rt->max >> 20);
     return -E2BIG;
 }
 

@@ -30,6 +30,7 @@ struct jrt {
     int64_t now_s;
     struct buf out;
     struct jarena mem;
+    size_t max;       /* bytes that the tree, the values and the text may take together */
     uint64_t steps;   /* left */
     uint64_t escapes; /* times something older came to point at newer memory: forbids releasing to a mark */
     unsigned depth;
