@@ -63,7 +63,11 @@ static void check_chunks(const struct tiny_shape *shape, const struct engine_opt
 
 Test(engine_cuda, every_weight_type_gives_the_cpus_bits)
 {
+#ifdef __SANITIZE_ADDRESS__
+    static const uint32_t types[] = { 3 }; /* the plain build looks at the numbers of all of them */
+#else
     static const uint32_t types[] = { 0, 1, 30, 2, 3, 8 };
+#endif
     cudahost_reset(1, (size_t)256 << 20);
     for (size_t i = 0; i < LENGTH(types); i++) {
         struct tiny_shape shape = rig_shape;

@@ -18,7 +18,11 @@
 static const char *const isas[] = { "cuda" }, *const vector[] = { "avx512", "avx2", "cuda" };
 static const char any[] = "cuda";
 #define THREADS_MOST 1u
+#ifdef __SANITIZE_ADDRESS__
+#define SPARSE 12u
+#else
 #define SPARSE 4u
+#endif
 #else
 static const char *const isas[] = { "avx512", "avx2", "portable" }, *const vector[] = { "avx512", "avx2" };
 static const char any[] = "auto";
