@@ -102,8 +102,8 @@ static void put_usage(const struct exchange *ex, const struct api_choice *c, str
     size_t prompt = ex->request.prompts[0].n;
     buf_printf(out,
                "{\"input_tokens\":%zu,\"input_tokens_details\":{\"cached_tokens\":%" PRIu32
-               "},\"output_tokens\":%" PRIu32 ",\"output_tokens_details\":{\"reasoning_tokens\":%" PRIu32
-               "},\"total_tokens\":%zu}",
+               ",\"cache_write_tokens\":0},\"output_tokens\":%" PRIu32
+               ",\"output_tokens_details\":{\"reasoning_tokens\":%" PRIu32 "},\"total_tokens\":%zu}",
                prompt, c->timings.cached, c->timings.generated, c->reasoning_tokens,
                prompt + c->timings.generated);
 }

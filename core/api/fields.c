@@ -152,7 +152,7 @@ struct sampler_params fields_sampling(const struct api_request *q)
 
 void request_forget(struct api_request *q)
 {
-    json_t **owned[] = { &q->messages, &q->tools, &q->variables, &q->tool_names };
+    json_t **owned[] = { &q->messages, &q->tools, &q->variables, &q->tool_names, &q->unshown };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         json_decref(*owned[i]);
         *owned[i] = NULL;

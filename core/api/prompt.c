@@ -21,25 +21,26 @@ static bool is_role(const json_t *message, const char *role)
 }
 
 /* A value as templates write it. */
-static void put_json(const struct exchange *ex, json_t *value, struct buf *out)
+static void put_json(struct exchange *ex, json_t *value, struct buf *out)
 {
-    char err[160];
+    char err[160] = "out of memory";
     json_t *vars = json_pack("{s:O}", "value", value);
     if (!vars || chat_template_render(ex->api->to_json, vars, 0, out, err, sizeof err) < 0)
-        out->failed = true;
+        api_fail(ex, NULL, "tools: one, or a call of one, could not be written as JSON: %s", err);
     json_decref(vars);
 }
 
-static void set_text(json_t *message, const char *key, const struct buf *text)
+static void set_text(struct exchange *ex, json_t *message, const char *key, const struct buf *text)
 {
-    json_object_set_new(message, key,
-                        text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len));
+    json_t *value = text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
+    if (json_object_set_new(message, key, value) < 0)
+        api_fail(ex, NULL, "out of memory");
 }
 
 /* ---- tools for a template that knows none ---- */
 
 /* What a model is told that was not trained with a form of its own; it is Hermes', which many have seen. */
-static void put_tools(const struct exchange *ex, struct buf *out)
+static void put_tools(struct exchange *ex, struct buf *out)
 {
     buf_puts(
         out,
@@ -52,7 +53,7 @@ static void put_tools(const struct exchange *ex, struct buf *out)
                   "<tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n</tool_call>");
 }
 
-static void describe_tools(const struct exchange *ex, json_t *messages)
+static void describe_tools(struct exchange *ex, json_t *messages)
 {
     json_t *first = json_array_get(messages, 0);
     struct buf text = { 0 };
@@ -64,12 +65,12 @@ static void describe_tools(const struct exchange *ex, json_t *messages)
         json_array_insert_new(messages, 0, first);
     }
     put_tools(ex, &text);
-    set_text(first, "content", &text);
+    set_text(ex, first, "content", &text);
     buf_free(&text);
 }
 
 /* An assistant's calls as the text they were. */
-static void write_calls(const struct exchange *ex, json_t *message)
+static void write_calls(struct exchange *ex, json_t *message)
 {
     const json_t *calls = json_object_get(message, "tool_calls");
     struct buf text = { 0 };
@@ -83,19 +84,19 @@ static void write_calls(const struct exchange *ex, json_t *message)
         buf_puts(&text, "\n</tool_call>");
         json_decref(call);
     }
-    set_text(message, "content", &text);
+    set_text(ex, message, "content", &text);
     json_object_del(message, "tool_calls");
     buf_free(&text);
 }
 
-static void write_result(json_t *message)
+static void write_result(struct exchange *ex, json_t *message)
 {
     struct buf text = { 0 };
     buf_puts(&text, "<tool_response>\n");
     buf_puts(&text, text_of(message, "content"));
     buf_puts(&text, "\n</tool_response>");
     json_object_set_new(message, "role", json_string("user"));
-    set_text(message, "content", &text);
+    set_text(ex, message, "content", &text);
     buf_free(&text);
 }
 
@@ -115,7 +116,7 @@ static void shorten_id(json_t *object, const char *key)
     json_object_set_new(object, key, json_string(text));
 }
 
-static void fit_calls(const struct exchange *ex, json_t *message)
+static void fit_calls(struct exchange *ex, json_t *message)
 {
     const struct chat_traits *t = &ex->api->traits;
     const json_t *calls = json_object_get(message, "tool_calls");
@@ -127,12 +128,12 @@ static void fit_calls(const struct exchange *ex, json_t *message)
             continue;
         struct buf text = { 0 };
         put_json(ex, json_object_get(function, "arguments"), &text);
-        set_text(function, "arguments", &text);
+        set_text(ex, function, "arguments", &text);
         buf_free(&text);
     }
 }
 
-static void fit_message(const struct exchange *ex, json_t *message, size_t i)
+static void fit_message(struct exchange *ex, json_t *message, size_t i)
 {
     const struct chat_traits *t = &ex->api->traits;
     if (json_object_get(message, "tool_calls")) {
@@ -143,7 +144,7 @@ static void fit_message(const struct exchange *ex, json_t *message, size_t i)
     }
     if (is_role(message, "tool") || is_role(message, "function")) {
         if (!t->results)
-            write_result(message);
+            write_result(ex, message);
         else if (t->short_ids)
             shorten_id(message, "tool_call_id");
     }
@@ -151,72 +152,123 @@ static void fit_message(const struct exchange *ex, json_t *message, size_t i)
         json_object_set_new(message, "role", json_string("user"));
 }
 
-/* ---- messages that a template has no place for ---- */
+/* ---- messages that a template has no place for ----
+ *
+ * All of these go through the list once: a body has room for a million messages. */
 
-/* Appends those of the results messages[from..to) that belong to the call with this id. */
-static void take_results(const json_t *messages, size_t from, size_t to, const char *id, json_t *out)
+/* The results messages[from..to) by the id of their call, those of one id from the last to the first. */
+static json_t *results_by_id(const json_t *messages, size_t from, size_t to)
 {
-    for (size_t i = from; i < to; i++)
-        if (strcmp(text_of(json_array_get(messages, i), "tool_call_id"), id) == 0)
-            json_array_append(out, json_array_get(messages, i));
+    json_t *found = json_object();
+    while (to-- > from) {
+        json_t *result = json_array_get(messages, to);
+        const char *id = text_of(result, "tool_call_id");
+        json_t *list = json_object_get(found, id);
+        if (!list && json_object_set_new(found, id, list = json_array()) < 0)
+            break;
+        json_array_append(list, result);
+    }
+    return found;
 }
 
-/* The calls of message i become messages of their own, each followed by its result. */
-static void split_calls(json_t *messages, size_t i)
+static void take_result(const json_t *found, const char *id, json_t *out)
 {
-    json_t *message = json_array_get(messages, i), *out = json_array();
+    json_t *list = json_object_get(found, id);
+    size_t n = json_array_size(list);
+    if (!n)
+        return;
+    json_array_append(out, json_array_get(list, n - 1));
+    json_array_remove(list, n - 1);
+}
+
+/* The calls of messages[i] become messages of their own, each followed by its result; what is left of the
+ * results messages[i + 1..end) comes last. */
+static void split_calls(const json_t *messages, size_t i, size_t end, json_t *out)
+{
+    json_t *message = json_array_get(messages, i), *found = results_by_id(messages, i + 1, end);
     json_t *calls = json_incref(json_object_get(message, "tool_calls"));
-    size_t end = i + 1;
-    while (is_role(json_array_get(messages, end), "tool"))
-        end++;
     for (size_t k = 0; k < json_array_size(calls); k++) {
         json_t *call = json_array_get(calls, k);
         json_t *one = k ? talk_message("assistant", json_string("")) : json_incref(message);
         json_object_set_new(one, "tool_calls", json_pack("[O]", call));
         json_array_append_new(out, one);
-        take_results(messages, i + 1, end, text_of(call, "id"), out);
+        take_result(found, text_of(call, "id"), out);
     }
-    json_incref(message);
-    for (size_t k = i; k < end; k++)
-        json_array_remove(messages, i);
-    for (size_t k = 0; k < json_array_size(out); k++)
-        json_array_insert(messages, i + k, json_array_get(out, k));
-    json_decref(message);
+    for (size_t k = i + 1; k < end; k++)
+        take_result(found, text_of(json_array_get(messages, k), "tool_call_id"), out);
     json_decref(calls);
-    json_decref(out);
+    json_decref(found);
 }
 
-/* Message i becomes part of the one before it. */
-static void join(json_t *messages, size_t i)
+static void split_all(json_t *messages)
 {
-    json_t *before = json_array_get(messages, i - 1);
+    json_t *old = json_copy(messages);
+    size_t n = json_array_size(old), end;
+    if (!old)
+        return;
+    json_array_clear(messages);
+    for (size_t i = 0; i < n; i = end) {
+        end = i + 1;
+        if (json_array_size(json_object_get(json_array_get(old, i), "tool_calls")) < 2) {
+            json_array_append(messages, json_array_get(old, i));
+            continue;
+        }
+        while (is_role(json_array_get(old, end), "tool"))
+            end++;
+        split_calls(old, i, end, messages);
+    }
+    json_decref(old);
+}
+
+static void join(struct exchange *ex, const json_t *messages, size_t from, size_t to)
+{
     struct buf text = { 0 };
-    buf_puts(&text, text_of(before, "content"));
-    if (text.len && *text_of(json_array_get(messages, i), "content"))
-        buf_puts(&text, "\n\n");
-    buf_puts(&text, text_of(json_array_get(messages, i), "content"));
-    set_text(before, "content", &text);
+    if (to - from < 2)
+        return;
+    for (size_t i = from; i < to; i++) {
+        const char *more = text_of(json_array_get(messages, i), "content");
+        buf_puts(&text, text.len && *more ? "\n\n" : "");
+        buf_puts(&text, more);
+    }
+    set_text(ex, json_array_get(messages, from), "content", &text);
     buf_free(&text);
-    json_array_remove(messages, i);
 }
 
 static bool repeats(const json_t *messages, size_t i)
 {
     const json_t *a = json_array_get(messages, i - 1), *b = json_array_get(messages, i);
-    return (is_role(b, "user") || is_role(b, "assistant")) && is_role(a, text_of(b, "role")) &&
+    return !is_role(b, "tool") && !is_role(b, "function") && is_role(a, text_of(b, "role")) &&
            !json_object_get(a, "tool_calls") && !json_object_get(b, "tool_calls");
 }
 
-static void fit_system(const struct exchange *ex, json_t *messages)
+/* Of the first `n` messages, those of one role in a row become one. */
+static void join_runs(struct exchange *ex, json_t *messages, size_t n)
+{
+    json_t *old = json_copy(messages);
+    size_t size = json_array_size(old), end;
+    if (!old)
+        return;
+    json_array_clear(messages);
+    for (size_t i = 0; i < size; i = end) {
+        for (end = i + 1; end < n && repeats(old, end);)
+            end++;
+        join(ex, old, i, end);
+        json_array_append(messages, json_array_get(old, i));
+    }
+    json_decref(old);
+}
+
+static void fit_system(struct exchange *ex, json_t *messages)
 {
     const struct chat_traits *t = &ex->api->traits;
-    while (!t->system_later && is_role(json_array_get(messages, 0), "system") &&
-           is_role(json_array_get(messages, 1), "system"))
-        join(messages, 1);
-    if (!t->system && is_role(json_array_get(messages, 0), "system")) {
+    size_t n = 0;
+    while (is_role(json_array_get(messages, n), "system"))
+        n++;
+    if (!t->system_later)
+        join_runs(ex, messages, n);
+    if (!t->system && n) {
         json_object_set_new(json_array_get(messages, 0), "role", json_string("user"));
-        if (is_role(json_array_get(messages, 1), "user"))
-            join(messages, 1);
+        join_runs(ex, messages, 2);
     }
 }
 
@@ -227,14 +279,12 @@ static void fit(struct exchange *ex)
     if (json_array_size(ex->request.tools) && !t->tools)
         describe_tools(ex, messages);
     fit_system(ex, messages);
-    for (size_t i = json_array_size(messages); t->calls && !t->several && i-- > 0;)
-        if (json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")) > 1)
-            split_calls(messages, i);
+    if (t->calls && !t->several)
+        split_all(messages);
     for (size_t i = 0; i < json_array_size(messages); i++)
         fit_message(ex, json_array_get(messages, i), i);
-    for (size_t i = json_array_size(messages); !t->repeats && i-- > 1;)
-        if (repeats(messages, i))
-            join(messages, i);
+    if (!t->repeats)
+        join_runs(ex, messages, json_array_size(messages));
 }
 
 /* ---- rendering ---- */
@@ -261,15 +311,43 @@ static json_t *template_vars(const struct exchange *ex)
     return vars;
 }
 
+/* Clients look for these very words, and for nothing else, to know that asking again is of no use. */
+static void fail_long(struct exchange *ex, const char *param, const char *at_least, size_t n)
+{
+    uint32_t context = ex->api->o.context;
+    api_fail(
+        ex, param,
+        "%s: prompt is too long: %s%zu tokens > %u maximum (the context is %u tokens, and one is needed for "
+        "the answer)",
+        param, at_least, n, context - 1, context);
+    ex->error.code = "context_length_exceeded";
+}
+
+/* What is too much for the template is mostly too much for the context as well; then that is the cause. */
+static bool fail_large(struct exchange *ex)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < json_array_size(ex->request.messages); i++)
+        bytes += json_string_length(json_object_get(json_array_get(ex->request.messages, i), "content"));
+    size_t least = bytes / ex->api->longest_piece;
+    if (least >= ex->api->o.context)
+        fail_long(ex, "messages", "at least ", least);
+    return least >= ex->api->o.context;
+}
+
 bool prompt_render(struct exchange *ex, struct buf *out)
 {
     char err[320] = "";
     fit(ex);
+    if (ex->error.status)
+        return false;
     json_t *vars = template_vars(ex);
     int r = vars ? chat_template_render(ex->api->o.chat, vars, (int64_t)(clock_wall_ns() / NS_PER_S), out,
                                         err, sizeof err)
                  : -ENOMEM;
     json_decref(vars);
+    if (r == -E2BIG && fail_large(ex))
+        return false;
     if (r < 0 || out->failed) {
         api_fail(ex, "messages", "messages: the chat template could not render them: %s",
                  *err ? err : "out of memory");
@@ -321,18 +399,6 @@ bool prompt_count(struct exchange *ex, size_t *ret_tokens)
     free(tokens);
     buf_free(&text);
     return ok;
-}
-
-/* Clients look for these very words, and for nothing else, to know that asking again is of no use. */
-static void fail_long(struct exchange *ex, const char *param, const char *at_least, size_t n)
-{
-    uint32_t context = ex->api->o.context;
-    api_fail(
-        ex, param,
-        "%s: prompt is too long: %s%zu tokens > %u maximum (the context is %u tokens, and one is needed for "
-        "the answer)",
-        param, at_least, n, context - 1, context);
-    ex->error.code = "context_length_exceeded";
 }
 
 bool prompt_add_tokens(struct exchange *ex, const char *param, int32_t *tokens, size_t n)

@@ -37,26 +37,27 @@ static bool add_text(struct exchange *ex, const char *param, const json_t *block
     return true;
 }
 
-/* The definition of a tool that was not shown before: it stands where it is named, so nothing before changes.
- */
+/* The definition of a tool that was not shown before: it stands where it is named first, so nothing before
+ * changes, and what is named again is not longer than the naming. */
 static void add_reference(struct exchange *ex, const json_t *block, struct buf *out)
 {
     const char *name = string_of(block, "tool_name");
-    for (size_t i = 0; name && i < json_array_size(ex->request.given_tools); i++) {
-        const json_t *tool = json_array_get(ex->request.given_tools, i);
-        const char *other = string_of(tool, "name");
-        if (!other || strcmp(other, name) != 0)
-            continue;
-        json_t *shown =
-            json_pack("{s:s, s:s*, s:O*}", "name", name, "description", string_of(tool, "description"),
-                      "parameters", json_object_get(tool, "input_schema"));
-        char *text = json_dumps(shown, 0);
-        if (text)
-            buf_puts(out, text);
-        free(text);
-        json_decref(shown);
+    const json_t *tool = name ? json_object_get(ex->request.unshown, name) : NULL;
+    if (!tool) {
+        buf_puts(out, name ? name : "");
         return;
     }
+    json_t *shown =
+        json_pack("{s:s, s:s*, s:O*}", "name", name, "description", string_of(tool, "description"),
+                  "parameters", json_object_get(tool, "input_schema"));
+    char *text = json_dumps(shown, 0);
+    if (text)
+        buf_puts(out, text);
+    else
+        api_fail(ex, NULL, "out of memory");
+    free(text);
+    json_decref(shown);
+    json_object_del(ex->request.unshown, name);
 }
 
 static json_t *result_text(struct exchange *ex, const char *param, const json_t *content)
@@ -259,7 +260,7 @@ static bool read_system(struct exchange *ex)
 }
 
 /* Tools with a type of their own are run by other servers; those with a schema are the client's. */
-static bool read_tool(struct exchange *ex, size_t i, const json_t *tool)
+static bool read_tool(struct exchange *ex, size_t i, json_t *tool)
 {
     const json_t *type = json_object_get(tool, "type");
     char param[48];
@@ -270,9 +271,15 @@ static bool read_tool(struct exchange *ex, size_t i, const json_t *tool)
     }
     if (json_is_string(type) && strcmp(json_string_value(type), "custom") != 0)
         return true;
-    return talk_add_tool(ex, param, string_of(tool, "name"), json_object_get(tool, "description"),
-                         json_object_get(tool, "input_schema"),
-                         !json_is_true(json_object_get(tool, "defer_loading")));
+    const char *name = string_of(tool, "name");
+    if (!talk_add_tool(ex, param, name, json_object_get(tool, "description"),
+                       json_object_get(tool, "input_schema"),
+                       !json_is_true(json_object_get(tool, "defer_loading"))))
+        return false;
+    if (!ex->request.unshown)
+        ex->request.unshown = json_object();
+    json_object_set(ex->request.unshown, name, tool);
+    return true;
 }
 
 bool messages_read(struct exchange *ex, json_t *body)

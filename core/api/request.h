@@ -52,6 +52,7 @@ struct api_request {
     json_t *messages, *tools, *variables;
     json_t *tool_names; /* strings: all that may be called, those not in `tools` included */
     json_t *namespaces; /* responses: name -> [namespace, name in it] */
+    json_t *unshown;    /* messages: name -> the tool, until something that names it has shown it */
     /* Borrowed from the body, which lives until the worker is done. */
     json_t *given_messages, *given_tools, *system;
     const json_t *prompt;

@@ -82,13 +82,17 @@ json_t *talk_message(const char *role, json_t *content)
 }
 
 /* Templates write arguments as JSON themselves, so text that holds an object becomes that object: written
- * anew in one form, whatever the spaces a client put there. */
+ * anew in one form, whatever the spaces a client put there. What is no object, as the arguments of a call
+ * that was cut off, is put into one: many templates go through the members and refuse anything else, and then
+ * the conversation could not go on. */
 static json_t *opened(const struct exchange *ex, const json_t *arguments)
 {
     char err[64];
     json_t *parsed;
     if (!arguments || json_is_null(arguments))
         return json_object();
+    if (json_is_object(arguments))
+        return json_deep_copy(arguments);
     if (json_is_string(arguments)) {
         size_t len = json_string_length(arguments);
         if (!len)
@@ -100,7 +104,7 @@ static json_t *opened(const struct exchange *ex, const json_t *arguments)
             json_decref(parsed);
         }
     }
-    return json_deep_copy(arguments);
+    return json_pack("{s:o}", "arguments", json_deep_copy(arguments));
 }
 
 void talk_add_call(struct exchange *ex, json_t *message, const char *id, const char *name,

@@ -250,3 +250,23 @@ def test_logprobs_go_on_beside_calls(server, script):
     streamed = sum(len(c["logprobs"]["content"]) for c in stream(server, body) if c["logprobs"])
     assert streamed == total > 5
     assert text_of(ok(post(server, "/v1/chat/completions", body))) == "Look."
+
+
+ITEMS = """{%- for m in messages %}[{{ m.role }}]{{ m.content }}
+{%- for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}
+{%- for k, v in c.function.arguments | items %}{{ k }}={{ v | tojson }};{% endfor %}</tool_call>{% endfor %}
+{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+@pytest.mark.parametrize("arguments", ['{"path": "se', "[1, 2]", "seven", [1], 7, True])
+def test_a_call_that_was_cut_off_does_not_end_the_conversation(start_server, tmp_path, arguments):
+    """Clients send back what they got; many templates go through the members of the arguments."""
+    template = tmp_path / "items.jinja"
+    template.write_text(ITEMS)
+    server = start_server({"model.chat_template": template, "engine.threads": 1})
+    call = {"id": "call1", "type": "function", "function": {"name": "read_berth", "arguments": arguments}}
+    body = {"messages": [*user("Look"), {"role": "assistant", "content": None, "tool_calls": [call]},
+                         {"role": "tool", "tool_call_id": "call1", "content": "a buoy"}], "max_tokens": 1}
+    prompt = ok(post(server, "/apply-template", body))["prompt"]
+    assert f"<tool_call>read_bertharguments={json.dumps(arguments)};</tool_call>" in prompt
+    assert post(server, "/v1/chat/completions", body).status_code == 200
