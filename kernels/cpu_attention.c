@@ -72,14 +72,14 @@ struct scratch {
 static size_t scratch_cut(const struct job *j, float *at, struct scratch *s)
 {
     const struct ops_kv *kv = j->a->kv;
-    const size_t rows = j->tile_rows, d = kv->shape.head_dim, padded = kv->padded;
+    const size_t rows = j->tile_rows, d = kv->shape.head_dim, padded = kv->is.padded;
     const size_t sizes[] = { rows * d,
                              d * OPS_BLOCK_TOKENS,
                              padded * OPS_BLOCK_TOKENS,
                              CPU_GROUP_ROWS * OPS_BLOCK_TOKENS,
                              rows * 16,
-                             sums_floats(rows, kv->padded),
-                             sums_floats(rows, kv->padded) };
+                             sums_floats(rows, kv->is.padded),
+                             sums_floats(rows, kv->is.padded) };
     size_t start[8] = { 0 };
     for (int i = 0; i < 7; i++)
         start[i + 1] = start[i] + round16(sizes[i]);
@@ -171,7 +171,7 @@ static void write_out(const struct job *j, const struct tile *t, uint32_t head, 
     for (uint32_t r = 0; r < t->n * j->group; r++) {
         float *to =
             a->out + ((size_t)(t->token + r / j->group) * a->heads + head * j->group + r % j->group) * dim;
-        j->set->finish(total, r, dim, a->kv->padded, to);
+        j->set->finish(total, r, dim, a->kv->is.padded, to);
     }
 }
 
@@ -202,7 +202,7 @@ static void whole_piece(const struct job *j, const struct tile *t, uint32_t head
     for (uint32_t split = 1; split < t->splits; split++) {
         const uint32_t first = first_row(j, t, split);
         j->set->split(&tile, split, first, &s->split);
-        j->set->fold(&s->total, &s->split, first, tile.rows, tile.kv->padded);
+        j->set->fold(&s->total, &s->split, first, tile.rows, tile.kv->is.padded);
     }
     write_out(j, t, head, &s->total);
 }
@@ -211,7 +211,7 @@ static struct cpu_sums partial(const struct job *j, const struct tile *t, uint32
 {
     const size_t rows = (size_t)t->n * j->group;
     const size_t index = (size_t)head * t->splits + split;
-    return sums_at(j->partials + t->partial + index * round16(sums_floats(rows, j->a->kv->padded)), rows);
+    return sums_at(j->partials + t->partial + index * round16(sums_floats(rows, j->a->kv->is.padded)), rows);
 }
 
 /* The token of a row that has one, by the piece of its own position: nobody else reads it. */
@@ -233,7 +233,7 @@ static void fold_splits(const struct job *j, const struct tile *t, uint32_t head
     const struct cpu_sums total = partial(j, t, head, 0);
     for (uint32_t split = 1; split < t->splits; split++) {
         const struct cpu_sums sums = partial(j, t, head, split);
-        j->set->fold(&total, &sums, first_row(j, t, split), rows, a->kv->padded);
+        j->set->fold(&total, &sums, first_row(j, t, split), rows, a->kv->is.padded);
     }
     write_out(j, t, head, &total);
     /* Only now: the other splits read the queries as they came. */
@@ -323,7 +323,7 @@ static size_t partial_floats(const struct job *j, uint32_t tokens)
     for (uint32_t i = 0; i < a->n_rows; i++) {
         const struct ops_row *row = &a->rows[i];
         const size_t tiles = (row->n + tokens - 1) / tokens, splits = (row->pos + row->n - 1) / CPU_SPLIT + 1;
-        n += tiles * splits * j->kv_heads * round16(sums_floats((size_t)tokens * j->group, a->kv->padded));
+        n += tiles * splits * j->kv_heads * round16(sums_floats((size_t)tokens * j->group, a->kv->is.padded));
     }
     return n;
 }
@@ -351,7 +351,7 @@ static void plan_row(struct job *j, uint32_t index, uint32_t tokens)
         t->splits = (t->pos + n - 1) / CPU_SPLIT + 1;
         t->pending = j->n_tiles * j->kv_heads;
         if (before) {
-            const size_t sums = round16(sums_floats((size_t)before->n * j->group, j->a->kv->padded));
+            const size_t sums = round16(sums_floats((size_t)before->n * j->group, j->a->kv->is.padded));
             t->first_piece = before->first_piece + tile_pieces(j, before);
             t->partial = before->partial + before->splits * j->kv_heads * sums;
         }

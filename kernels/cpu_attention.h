@@ -12,17 +12,16 @@
  * tree. Splits are folded in order. */
 #pragma once
 #include "cpu.h"
+#include "shape.h"
 
 #define CPU_SPLIT 256u /* positions; a multiple of OPS_BLOCK_TOKENS */
 #define CPU_SPLIT_BLOCKS (CPU_SPLIT / OPS_BLOCK_TOKENS)
 #define CPU_GROUP_ROWS 6u /* rows (a row: one head of one token) whose sums fit the registers */
-#define CPU_HEAD_DIM_MAX 256u
 
 struct ops_kv {
     struct ops_dev *dev;
     struct ops_kv_shape shape;
-    uint32_t padded; /* head_dim up to a multiple of 16 */
-    size_t k_bytes, head_bytes, layer_bytes, block_bytes;
+    struct shape_kv is;
     size_t mapped;
     unsigned char *base;
 };
@@ -30,7 +29,7 @@ struct ops_kv {
 static inline unsigned char *cpu_kv_head(const struct ops_kv *kv, uint32_t block, uint32_t layer,
                                          uint32_t head)
 {
-    return kv->base + block * kv->block_bytes + layer * kv->layer_bytes + head * kv->head_bytes;
+    return kv->base + block * kv->is.block_bytes + layer * kv->is.layer_bytes + head * kv->is.head_bytes;
 }
 
 /* What a set of rows has summed so far. Probabilities are powers of 2. */

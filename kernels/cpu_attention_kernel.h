@@ -238,14 +238,14 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
     const unsigned char *at = cpu_kv_head(kv, t->blocks[start / BLOCK], t->layer, t->head);
     bool half = kv->shape.type == OPS_KV_F16;
     struct group g = {
-        .k = at, .v = at + kv->k_bytes, .score = t->score, .head_dim = head_dim, .padded = kv->padded
+        .k = at, .v = at + kv->is.k_bytes, .score = t->score, .head_dim = head_dim, .padded = kv->is.padded
     };
     /* Few rows convert what they load as they go, where that is one instruction. */
     const uint32_t after = start / BLOCK + 1;
     g.next = after * BLOCK <= t->pos ? cpu_kv_head(kv, t->blocks[after], t->layer, t->head) : at;
     if (half && (KERNEL_ROWS != CPU_GROUP_ROWS || t->rows - first > CPU_GROUP_ROWS)) {
         to_float(g.k, t->k, head_dim * BLOCK);
-        to_float(g.v, t->v, kv->padded * BLOCK);
+        to_float(g.v, t->v, kv->is.padded * BLOCK);
         g.k = t->k;
         g.v = t->v;
         half = false;
@@ -257,7 +257,7 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
         g.q = t->q + (size_t)r * head_dim;
         g.m = sums->m + r;
         g.lanes = t->lanes + (size_t)r * 16;
-        g.acc = sums->acc + (size_t)r * kv->padded;
+        g.acc = sums->acc + (size_t)r * kv->is.padded;
 #if KERNEL_ROWS == 6
         if (half) {
             group_half(&g, n);
@@ -271,7 +271,7 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
 static void attention_split(const struct cpu_tile *t, uint32_t split, uint32_t first,
                             const struct cpu_sums *sums)
 {
-    const uint32_t padded = t->kv->padded, last_pos = t->pos + (t->rows - 1) / t->group;
+    const uint32_t padded = t->kv->is.padded, last_pos = t->pos + (t->rows - 1) / t->group;
     for (uint32_t r = first; r < t->rows; r++) {
         sums->m[r] = -INFINITY;
         memset(t->lanes + (size_t)r * 16, 0, 16 * sizeof(float));

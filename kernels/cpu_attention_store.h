@@ -11,7 +11,7 @@ static void attention_rotate(const struct ops_attention *a, uint32_t token, cons
     const uint32_t head_dim = a->kv->shape.head_dim, pairs = a->rope_dims / 2;
     const float *restrict cosine = a->rope_cos + (size_t)token * pairs;
     const float *restrict sine = a->rope_sin + (size_t)token * pairs;
-    float x[CPU_HEAD_DIM_MAX];
+    float x[SHAPE_HEAD_DIM_MAX];
     memcpy(x, from, head_dim * sizeof *x);
     if (a->rope_halves) {
         for (uint32_t i = 0; i < pairs; i++) {
@@ -46,11 +46,11 @@ static void store_half(const struct cpu_store *s, const float *k, const float *v
     const struct ops_kv *kv = s->a->kv;
     const uint32_t head_dim = kv->shape.head_dim;
     uint16_t *to_k = (uint16_t *)at + s->place,
-             *to_v = (uint16_t *)(at + kv->k_bytes) + (size_t)s->place * kv->padded;
-    uint16_t row[OPS_BLOCK_TOKENS][CPU_HEAD_DIM_MAX];
+             *to_v = (uint16_t *)(at + kv->is.k_bytes) + (size_t)s->place * kv->is.padded;
+    uint16_t row[OPS_BLOCK_TOKENS][SHAPE_HEAD_DIM_MAX];
     for (uint32_t t = 0; t < s->n; t++) {
         to_half(k + t * stride, row[t], head_dim);
-        to_half(v + t * stride, to_v + (size_t)t * kv->padded, head_dim);
+        to_half(v + t * stride, to_v + (size_t)t * kv->is.padded, head_dim);
     }
     for (uint32_t d = 0; d < head_dim; d++)
         for (uint32_t t = 0; t < s->n; t++)
@@ -62,9 +62,10 @@ static void store_float(const struct cpu_store *s, const float *k, const float *
 {
     const struct ops_kv *kv = s->a->kv;
     const uint32_t head_dim = kv->shape.head_dim;
-    float *to_k = (float *)at + s->place, *to_v = (float *)(at + kv->k_bytes) + (size_t)s->place * kv->padded;
+    float *to_k = (float *)at + s->place,
+          *to_v = (float *)(at + kv->is.k_bytes) + (size_t)s->place * kv->is.padded;
     for (uint32_t t = 0; t < s->n; t++)
-        memcpy(to_v + (size_t)t * kv->padded, v + t * stride, head_dim * sizeof *v);
+        memcpy(to_v + (size_t)t * kv->is.padded, v + t * stride, head_dim * sizeof *v);
     for (uint32_t d = 0; d < head_dim; d++)
         for (uint32_t t = 0; t < s->n; t++)
             to_k[(size_t)d * OPS_BLOCK_TOKENS + t] = k[t * stride + d];

@@ -13,49 +13,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static size_t element_bytes(const struct ops_kv_shape *shape)
-{
-    return shape->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float);
-}
-
-static uint32_t padded_dim(const struct ops_kv_shape *shape)
-{
-    return (shape->head_dim + 15) / 16 * 16;
-}
-
-static size_t head_bytes(const struct ops_kv_shape *shape)
-{
-    return ((size_t)shape->head_dim + padded_dim(shape)) * OPS_BLOCK_TOKENS * element_bytes(shape);
-}
-
 size_t cpu_kv_block_bytes(const struct ops_kv_shape *shape)
 {
-    return head_bytes(shape) * shape->heads * shape->layers;
-}
-
-static int check_shape(const struct ops_kv_shape *s, char *err, size_t errlen)
-{
-    if (s->head_dim < 2 || s->head_dim > CPU_HEAD_DIM_MAX || s->head_dim % 2) {
-        snprintf(err, errlen, "head dimension %u: this build reads even ones of 2 to %u", s->head_dim,
-                 CPU_HEAD_DIM_MAX);
-        return -EINVAL;
-    }
-    if (s->type != OPS_KV_F16 && s->type != OPS_KV_F32) {
-        snprintf(err, errlen, "KV type number %d: the CPU keeps f16 or f32", (int)s->type);
-        return -ENOTSUP;
-    }
-    if (!s->layers || !s->heads || !s->blocks || s->layers > 65536 || s->heads > 65536) {
-        snprintf(err, errlen, "a KV pool of %u layers, %u heads and %u blocks cannot be", s->layers, s->heads,
-                 s->blocks);
-        return -EINVAL;
-    }
-    return 0;
+    return shape_of_kv(shape).block_bytes;
 }
 
 int cpu_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_kv **ret_kv, char *err,
                size_t errlen)
 {
-    int r = check_shape(shape, err, errlen);
+    int r = shape_check_kv(shape, err, errlen);
     if (r < 0)
         return r;
     struct ops_kv *kv = calloc(1, sizeof *kv);
@@ -63,12 +29,8 @@ int cpu_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_k
         goto no_memory;
     kv->dev = d;
     kv->shape = *shape;
-    kv->padded = padded_dim(shape);
-    kv->k_bytes = (size_t)shape->head_dim * OPS_BLOCK_TOKENS * element_bytes(shape);
-    kv->head_bytes = head_bytes(shape);
-    kv->layer_bytes = kv->head_bytes * shape->heads;
-    kv->block_bytes = kv->layer_bytes * shape->layers;
-    if (__builtin_mul_overflow(kv->block_bytes, (size_t)shape->blocks, &kv->mapped))
+    kv->is = shape_of_kv(shape);
+    if (__builtin_mul_overflow(kv->is.block_bytes, (size_t)shape->blocks, &kv->mapped))
         goto no_memory;
     void *at =
         mmap(NULL, kv->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -104,10 +66,10 @@ struct copy {
 
 static void copy_head(const struct ops_kv *kv, unsigned char *to, const unsigned char *from, uint32_t tokens)
 {
-    const size_t element = element_bytes(&kv->shape), line = OPS_BLOCK_TOKENS * element;
+    const size_t element = kv->is.element, line = OPS_BLOCK_TOKENS * element;
     for (uint32_t d = 0; d < kv->shape.head_dim; d++)
         memcpy(to + d * line, from + d * line, tokens * element);
-    memcpy(to + kv->k_bytes, from + kv->k_bytes, tokens * kv->padded * element);
+    memcpy(to + kv->is.k_bytes, from + kv->is.k_bytes, tokens * kv->is.padded * element);
 }
 
 static void copy_layers(void *arg, uint32_t thread)
@@ -152,36 +114,36 @@ static inline void put_k(unsigned char *k, uint32_t tokens, uint32_t dim, size_t
 
 void cpu_kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to)
 {
-    const size_t element = element_bytes(&kv->shape), row = kv->shape.head_dim * element;
+    const size_t element = kv->is.element, row = kv->shape.head_dim * element;
     unsigned char *at = to;
     for (uint32_t layer = 0; layer < kv->shape.layers; layer++) {
         for (uint32_t h = 0; h < kv->shape.heads; h++) {
-            const unsigned char *k = cpu_kv_head(kv, block, layer, h), *v = k + kv->k_bytes;
+            const unsigned char *k = cpu_kv_head(kv, block, layer, h), *v = k + kv->is.k_bytes;
             if (element == sizeof(uint16_t)) /* the copies become moves */
                 get_k(k, tokens, kv->shape.head_dim, sizeof(uint16_t), at);
             else
                 get_k(k, tokens, kv->shape.head_dim, sizeof(float), at);
             at += tokens * row;
             for (uint32_t t = 0; t < tokens; t++, at += row)
-                memcpy(at, v + t * kv->padded * element, row);
+                memcpy(at, v + t * kv->is.padded * element, row);
         }
     }
 }
 
 void cpu_kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from)
 {
-    const size_t element = element_bytes(&kv->shape), row = kv->shape.head_dim * element;
+    const size_t element = kv->is.element, row = kv->shape.head_dim * element;
     const unsigned char *at = from;
     for (uint32_t layer = 0; layer < kv->shape.layers; layer++) {
         for (uint32_t h = 0; h < kv->shape.heads; h++) {
-            unsigned char *k = cpu_kv_head(kv, block, layer, h), *v = k + kv->k_bytes;
+            unsigned char *k = cpu_kv_head(kv, block, layer, h), *v = k + kv->is.k_bytes;
             if (element == sizeof(uint16_t))
                 put_k(k, tokens, kv->shape.head_dim, sizeof(uint16_t), at);
             else
                 put_k(k, tokens, kv->shape.head_dim, sizeof(float), at);
             at += tokens * row;
             for (uint32_t t = 0; t < tokens; t++, at += row)
-                memcpy(v + t * kv->padded * element, at, row);
+                memcpy(v + t * kv->is.padded * element, at, row);
         }
     }
 }

@@ -2,7 +2,7 @@
  * Owner: whoever made it; read by all threads of the device. Must not know: names of tensors, what they are
  * for. Tests: tests/kernels/test_matmul.c */
 #include "cpu_matmul.h"
-#include "quant.h"
+#include "shape.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,29 +12,6 @@
 static size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
-}
-
-static int check_shape(const struct ops_tensor *t, const struct quant_info **ret_info, char *err,
-                       size_t errlen)
-{
-    const struct quant_info *info = quant_info_find(t->type);
-    if (!info) {
-        snprintf(err, errlen, "type %u is not one of %s", t->type, quant_names());
-        return -ENOTSUP;
-    }
-    /* Below these bounds no size computed here overflows 64 bits, and rows and columns count in 32. */
-    if (t->rows == 0 || t->cols == 0 || t->rows > 1u << 30 || t->cols > 1u << 30) {
-        snprintf(err, errlen, "%llu rows of %llu columns: allowed are 1 to 2^30 of each",
-                 (unsigned long long)t->rows, (unsigned long long)t->cols);
-        return -EINVAL;
-    }
-    if (t->cols % info->block) {
-        snprintf(err, errlen, "%llu columns: %s needs a multiple of %u", (unsigned long long)t->cols,
-                 info->name, info->block);
-        return -EINVAL;
-    }
-    *ret_info = info;
-    return 0;
 }
 
 static void layout(struct ops_weight *w, const struct quant_info *info)
@@ -113,7 +90,7 @@ int cpu_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_wei
                    size_t errlen)
 {
     const struct quant_info *info = NULL;
-    int r = check_shape(t, &info, err, errlen);
+    int r = shape_check_weight(t, &info, err, errlen);
     if (r < 0)
         return r;
 

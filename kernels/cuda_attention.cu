@@ -548,7 +548,7 @@ void cuda_attention(struct ops_dev *d, const struct ops_attention *a)
     struct grid g = { a->n_tokens, 0, kv->shape.heads, 0, false };
     args.group = a->heads / kv->shape.heads;
     const uint32_t *words = send_plan(d, a, args.group, &p);
-    args.padded = kv->padded;
+    args.padded = kv->is.padded;
     g.tiles = p.tiles;
     g.splits = p.most_splits;
     if (!words || !choose(d, &p, &args, &g))
@@ -559,9 +559,9 @@ void cuda_attention(struct ops_dev *d, const struct ops_attention *a)
     args.cosine = a->rope_cos;
     args.sine = a->rope_sin;
     args.out = a->out;
-    args.kv = kv->base + a->layer * kv->layer_bytes;
-    args.block_bytes = kv->block_bytes;
-    args.head_bytes = kv->head_bytes;
+    args.kv = kv->base + a->layer * kv->is.layer_bytes;
+    args.block_bytes = kv->is.block_bytes;
+    args.head_bytes = kv->is.head_bytes;
     args.tiles = (const struct tile *)words;
     args.places = (const struct place *)(words + p.tiles * TILE_WORDS);
     args.blocks = (const uint32_t *)(args.places + a->n_tokens);

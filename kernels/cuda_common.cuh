@@ -21,6 +21,7 @@
 extern "C" {
 #include "ops.h"
 #include "quant.h"
+#include "shape.h"
 }
 
 #include "cuda_spelling.cuh"
@@ -29,7 +30,6 @@ extern "C" {
 #define CUDA_BLOCK 32u       /* columns of a quantized block */
 #define CUDA_HALF (4u << 20) /* bytes of one of the two halves of the pinned memory */
 #define CUDA_SPLIT 256u      /* positions; a multiple of OPS_BLOCK_TOKENS, and the CPU's */
-#define CUDA_HEAD_DIM_MAX 256u
 
 /* ---- the device (cuda_device.cu) ---- */
 
@@ -149,8 +149,7 @@ void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m);
 struct ops_kv {
     struct ops_dev *dev;
     struct ops_kv_shape shape;
-    uint32_t padded; /* head_dim up to a multiple of 16 */
-    size_t k_bytes, head_bytes, layer_bytes, block_bytes;
+    struct shape_kv is; /* as on the CPU */
     unsigned char *base;
     struct cuda_kv_io *io;
 };

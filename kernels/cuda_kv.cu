@@ -20,44 +20,9 @@ struct cuda_kv_io {
     unsigned char *block;
 };
 
-static size_t element_bytes(const struct ops_kv_shape *shape)
-{
-    return shape->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float);
-}
-
-static uint32_t padded_dim(const struct ops_kv_shape *shape)
-{
-    return (shape->head_dim + 15) / 16 * 16;
-}
-
-static size_t head_bytes(const struct ops_kv_shape *shape)
-{
-    return ((size_t)shape->head_dim + padded_dim(shape)) * OPS_BLOCK_TOKENS * element_bytes(shape);
-}
-
 size_t cuda_kv_block_bytes(const struct ops_kv_shape *shape)
 {
-    return head_bytes(shape) * shape->heads * shape->layers;
-}
-
-static int check_shape(const struct ops_kv_shape *s, char *err, size_t errlen)
-{
-    if (s->head_dim < 2 || s->head_dim > CUDA_HEAD_DIM_MAX || s->head_dim % 2) {
-        snprintf(err, errlen, "head dimension %u: this build reads even ones of 2 to %u", s->head_dim,
-                 CUDA_HEAD_DIM_MAX);
-        return -EINVAL;
-    }
-    if (s->type != OPS_KV_F16 && s->type != OPS_KV_F32) {
-        snprintf(err, errlen, "KV type number %d: CUDA keeps f16 or f32", (int)s->type);
-        return -ENOTSUP;
-    }
-    /* A block of threads a head: 65,535 is what a grid has in its second direction. */
-    if (!s->layers || !s->heads || !s->blocks || s->layers > 65536 || s->heads > 65535) {
-        snprintf(err, errlen, "a KV pool of %u layers, %u heads and %u blocks cannot be", s->layers, s->heads,
-                 s->blocks);
-        return -EINVAL;
-    }
-    return 0;
+    return shape_of_kv(shape).block_bytes;
 }
 
 static cudaError_t open_io(struct ops_kv *kv)
@@ -69,7 +34,7 @@ static cudaError_t open_io(struct ops_kv *kv)
     pthread_mutex_init(&kv->io->lock, NULL);
     cudaError_t e = cudaStreamCreateWithFlags(&kv->io->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess)
-        e = cudaMallocHost(&block, kv->block_bytes);
+        e = cudaMallocHost(&block, kv->is.block_bytes);
     kv->io->block = (unsigned char *)block;
     return e;
 }
@@ -79,9 +44,13 @@ int cuda_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_
 {
     void *base = NULL;
     size_t bytes;
-    int r = check_shape(shape, err, errlen);
+    int r = shape_check_kv(shape, err, errlen);
     if (r < 0)
         return r;
+    if (shape->type != OPS_KV_F16 && shape->type != OPS_KV_F32) {
+        snprintf(err, errlen, "KV type number %d: the CUDA device keeps f16 or f32", (int)shape->type);
+        return -ENOTSUP;
+    }
     cuda_use(d);
     struct ops_kv *kv = (struct ops_kv *)calloc(1, sizeof *kv);
     if (!kv) {
@@ -90,12 +59,8 @@ int cuda_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_
     }
     kv->dev = d;
     kv->shape = *shape;
-    kv->padded = padded_dim(shape);
-    kv->k_bytes = (size_t)shape->head_dim * OPS_BLOCK_TOKENS * element_bytes(shape);
-    kv->head_bytes = head_bytes(shape);
-    kv->layer_bytes = kv->head_bytes * shape->heads;
-    kv->block_bytes = kv->layer_bytes * shape->layers;
-    if (__builtin_mul_overflow(kv->block_bytes, (size_t)shape->blocks, &bytes))
+    kv->is = shape_of_kv(shape);
+    if (__builtin_mul_overflow(kv->is.block_bytes, (size_t)shape->blocks, &bytes))
         bytes = SIZE_MAX;
     if (bytes == SIZE_MAX || cudaMalloc(&base, bytes) != cudaSuccess) {
         cuda_kv_free(kv);
@@ -104,8 +69,8 @@ int cuda_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_
     kv->base = (unsigned char *)base;
     cudaError_t e = open_io(kv);
     if (e != cudaSuccess) {
-        snprintf(err, errlen, "CUDA device %d: %zu bytes of pinned memory: %s", d->ordinal, kv->block_bytes,
-                 cudaGetErrorString(e));
+        snprintf(err, errlen, "CUDA device %d: %zu bytes of pinned memory: %s", d->ordinal,
+                 kv->is.block_bytes, cudaGetErrorString(e));
         cudaGetLastError();
         cuda_kv_free(kv);
         return -ENOMEM;
@@ -152,17 +117,17 @@ void cuda_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens
 {
     struct ops_dev *d = kv->dev;
     const struct ops_kv_shape *s = &kv->shape;
-    unsigned char *t = kv->base + to * kv->block_bytes;
-    const unsigned char *f = kv->base + from * kv->block_bytes;
+    unsigned char *t = kv->base + to * kv->is.block_bytes;
+    const unsigned char *f = kv->base + from * kv->is.block_bytes;
     if (to == from)
         return;
     cuda_use(d);
     if (s->type == OPS_KV_F16)
         GPU_LAUNCH(copy_kernel<uint16_t>, dim3(s->layers, s->heads), COPY_THREADS, 0, d->stream, t, f,
-                   kv->head_bytes, s->head_dim, kv->padded, tokens);
+                   kv->is.head_bytes, s->head_dim, kv->is.padded, tokens);
     else
         GPU_LAUNCH(copy_kernel<uint32_t>, dim3(s->layers, s->heads), COPY_THREADS, 0, d->stream, t, f,
-                   kv->head_bytes, s->head_dim, kv->padded, tokens);
+                   kv->is.head_bytes, s->head_dim, kv->is.padded, tokens);
     cuda_launched(d, "kv copy");
 }
 
@@ -172,18 +137,17 @@ void cuda_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens
 static void convert(const struct ops_kv *kv, unsigned char *block, uint32_t tokens, unsigned char *host,
                     bool get)
 {
-    const size_t element = element_bytes(&kv->shape), dim = kv->shape.head_dim,
-                 line = OPS_BLOCK_TOKENS * element;
+    const size_t element = kv->is.element, dim = kv->shape.head_dim, line = OPS_BLOCK_TOKENS * element;
     unsigned char *at = host;
     for (size_t head = 0; head < (size_t)kv->shape.layers * kv->shape.heads; head++) {
-        unsigned char *k = block + head * kv->head_bytes, *v = k + kv->k_bytes;
+        unsigned char *k = block + head * kv->is.head_bytes, *v = k + kv->is.k_bytes;
         for (uint32_t t = 0; t < tokens; t++)
             for (size_t i = 0; i < dim; i++, at += element) {
                 unsigned char *cell = k + i * line + t * element;
                 memcpy(get ? at : cell, get ? cell : at, element);
             }
         for (uint32_t t = 0; t < tokens; t++, at += dim * element) {
-            unsigned char *row = v + t * kv->padded * element;
+            unsigned char *row = v + t * kv->is.padded * element;
             memcpy(get ? at : row, get ? row : at, dim * element);
         }
     }
@@ -192,9 +156,9 @@ static void convert(const struct ops_kv *kv, unsigned char *block, uint32_t toke
 /* The block to pinned memory, or back; false when the device failed, which the next sync() says too. */
 static bool move_block(const struct ops_kv *kv, uint32_t block, cudaMemcpyKind kind)
 {
-    unsigned char *at = kv->base + block * kv->block_bytes, *host = kv->io->block;
+    unsigned char *at = kv->base + block * kv->is.block_bytes, *host = kv->io->block;
     const bool up = kind == cudaMemcpyHostToDevice;
-    return cudaMemcpyAsync(up ? at : host, up ? host : at, kv->block_bytes, kind, kv->io->stream) ==
+    return cudaMemcpyAsync(up ? at : host, up ? host : at, kv->is.block_bytes, kind, kv->io->stream) ==
                cudaSuccess &&
            cudaStreamSynchronize(kv->io->stream) == cudaSuccess;
 }

@@ -88,27 +88,20 @@ void cuda_gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_
 
 /* ---- weights ---- */
 
-static int check_shape(const struct ops_tensor *t, const struct quant_info **ret_info, char *err,
-                       size_t errlen)
+/* Whether the kernels of cuda_matvec.cu, cuda_tile.cu and cuda_floats.cu multiply it. */
+static bool has_kernels(uint32_t type)
 {
-    const struct quant_info *info = quant_info_find(t->type);
-    if (!info) {
-        snprintf(err, errlen, "type %u is not one of %s", t->type, quant_names());
-        return -ENOTSUP;
+    switch (type) {
+    case QUANT_F32:
+    case QUANT_F16:
+    case QUANT_BF16:
+    case QUANT_Q8_0:
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+        return true;
+    default:
+        return false;
     }
-    /* Below these bounds no size computed here overflows 64 bits, and rows and columns count in 32. */
-    if (t->rows == 0 || t->cols == 0 || t->rows > 1u << 30 || t->cols > 1u << 30) {
-        snprintf(err, errlen, "%llu rows of %llu columns: allowed are 1 to 2^30 of each",
-                 (unsigned long long)t->rows, (unsigned long long)t->cols);
-        return -EINVAL;
-    }
-    if (t->cols % info->block) {
-        snprintf(err, errlen, "%llu columns: %s needs a multiple of %u", (unsigned long long)t->cols,
-                 info->name, info->block);
-        return -EINVAL;
-    }
-    *ret_info = info;
-    return 0;
 }
 
 /* Blocks first .. first + n - 1 of all rows. */
@@ -148,9 +141,13 @@ int cuda_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_we
 {
     const struct quant_info *info = NULL;
     void *at = NULL;
-    int r = check_shape(t, &info, err, errlen);
+    int r = shape_check_weight(t, &info, err, errlen);
     if (r < 0)
         return r;
+    if (!has_kernels(t->type)) {
+        snprintf(err, errlen, "type %s: the CUDA device does not multiply it yet, the CPU does", info->name);
+        return -ENOTSUP;
+    }
     cuda_use(d);
     struct ops_weight *w = (struct ops_weight *)calloc(1, sizeof *w);
     if (!w) {

@@ -1,0 +1,28 @@
+/* Shape: which weights and KV pools a device can be asked for, and the sizes that follow: the same on the CPU
+ * and on CUDA, where the same histories and the same figures have to fit.
+ * Pure; any thread. Must not know: devices, where anything lies. Tests: tests/kernels/test_matmul.c,
+ * tests/kernels/test_attention.c (what is refused) */
+#pragma once
+#include "ops.h"
+#include "quant.h"
+
+#define SHAPE_HEAD_DIM_MAX 256u
+
+/* A matrix: 1 to 2^30 rows and columns, columns a multiple of the type's block; sizes of those bounds fit 64
+ * bits. Gives what is known of its type. -ENOTSUP for a type that quant.h does not list, -EINVAL for the
+ * rest; the text says what is allowed. */
+int shape_check_weight(const struct ops_tensor *t, const struct quant_info **ret_info, char *err,
+                       size_t errlen);
+
+/* A pool of KV blocks: an even head dimension of 2 to SHAPE_HEAD_DIM_MAX, at most 65,536 layers and 65,535
+ * heads, f16 or f32. -EINVAL or -ENOTSUP. */
+int shape_check_kv(const struct ops_kv_shape *s, char *err, size_t errlen);
+
+/* How a block lies on either device: [layer][head], K transposed, [head_dim][64], then V, [64][padded]. */
+struct shape_kv {
+    uint32_t padded; /* head_dim up to a multiple of 16 */
+    size_t element;  /* bytes of a number, and of the parts: K of a head, a head, a layer, a block */
+    size_t k_bytes, head_bytes, layer_bytes, block_bytes;
+};
+
+struct shape_kv shape_of_kv(const struct ops_kv_shape *s);
