@@ -122,7 +122,10 @@ int cpu_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_wei
 void cpu_weight_free(struct ops_weight *w);
 size_t cpu_weight_bytes(const struct ops_weight *w);
 void cpu_matmul(struct ops_dev *d, const struct ops_matmul *m);
-void cpu_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out);
+void cpu_norm_add(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n, uint32_t cols,
+                  float *out);
+void cpu_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
+               float *out);
 void cpu_gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols,
                 float *out);
 

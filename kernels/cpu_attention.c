@@ -25,7 +25,7 @@ struct tile {
     uint32_t row;
     uint32_t token, n; /* in the window */
     uint32_t pos;
-    uint32_t splits;
+    uint32_t first_split, splits; /* which it sees any of, how many */
     uint32_t first_piece;
     size_t partial;   /* floats before this tile's sums */
     uint32_t pending; /* index of its first counter */
@@ -37,6 +37,7 @@ struct job {
     uint32_t kv_heads, group;
     bool by_split;
     bool store_first;
+    bool turns;         /* queries are normed or rotated */
     uint32_t tile_rows; /* the most a tile has */
     uint32_t n_tiles, pieces;
     struct tile *tiles;
@@ -123,10 +124,10 @@ static void store_piece(const struct job *j, uint32_t piece)
                                  .place = start % OPS_BLOCK_TOKENS };
     j->set->store(&s);
     const uint32_t dim = a->kv->shape.head_dim;
-    for (uint32_t t = s.token; a->rope_dims && t < s.token + s.n; t++)
+    for (uint32_t t = s.token; j->turns && t < s.token + s.n; t++)
         for (uint32_t g = 0; g < j->group; g++) {
             float *q = a->q + ((size_t)t * a->heads + head * j->group + g) * dim;
-            j->set->rotate(a, t, q, q);
+            j->set->rotate(a, t, a->q_norm, q, q);
         }
 }
 
@@ -147,21 +148,14 @@ static void load_queries(const struct job *j, const struct tile *t, uint32_t hea
         const uint32_t token = t->token + i;
         const float *q = a->q + ((size_t)token * a->heads + head * j->group) * dim;
         for (uint32_t g = 0; g < j->group; g++, q += dim, to += dim) {
-            if (a->rope_dims && !j->store_first)
-                j->set->rotate(a, token, q, to);
+            if (j->turns && !j->store_first)
+                j->set->rotate(a, token, a->q_norm, q, to);
             else
                 memcpy(to, q, dim * sizeof *to);
             for (uint32_t d = 0; d < dim; d++)
                 to[d] *= scale;
         }
     }
-}
-
-/* First row of the tile that sees something of the split. */
-static uint32_t first_row(const struct job *j, const struct tile *t, uint32_t split)
-{
-    const uint32_t start = split * CPU_SPLIT;
-    return start > t->pos ? (start - t->pos) * j->group : 0;
 }
 
 static void write_out(const struct job *j, const struct tile *t, uint32_t head, const struct cpu_sums *total)
@@ -183,6 +177,7 @@ static struct cpu_tile kernel_tile(const struct job *j, const struct tile *t, ui
                               .layer = a->layer,
                               .head = head,
                               .group = j->group,
+                              .window = a->window,
                               .pos = t->pos,
                               .rows = t->n * j->group,
                               .blocks = a->rows[t->row].blocks,
@@ -198,15 +193,15 @@ static void whole_piece(const struct job *j, const struct tile *t, uint32_t head
 {
     const struct cpu_tile tile = kernel_tile(j, t, head, s);
     load_queries(j, t, head, s->q);
-    j->set->split(&tile, 0, 0, &s->total);
-    for (uint32_t split = 1; split < t->splits; split++) {
-        const uint32_t first = first_row(j, t, split);
-        j->set->split(&tile, split, first, &s->split);
-        j->set->fold(&s->total, &s->split, first, tile.rows, tile.kv->is.padded);
+    j->set->split(&tile, t->first_split, &s->total);
+    for (uint32_t i = 1; i < t->splits; i++) {
+        j->set->split(&tile, t->first_split + i, &s->split);
+        j->set->fold(&tile, t->first_split + i, &s->total, &s->split);
     }
     write_out(j, t, head, &s->total);
 }
 
+/* split: counted from the tile's first. */
 static struct cpu_sums partial(const struct job *j, const struct tile *t, uint32_t head, uint32_t split)
 {
     const size_t rows = (size_t)t->n * j->group;
@@ -226,20 +221,20 @@ static void store_own(const struct job *j, const struct tile *t, uint32_t head)
     j->set->store(&s);
 }
 
-static void fold_splits(const struct job *j, const struct tile *t, uint32_t head)
+static void fold_splits(const struct job *j, const struct tile *t, const struct cpu_tile *tile)
 {
     const struct ops_attention *a = j->a;
-    const uint32_t rows = t->n * j->group, dim = a->kv->shape.head_dim;
+    const uint32_t head = tile->head;
     const struct cpu_sums total = partial(j, t, head, 0);
-    for (uint32_t split = 1; split < t->splits; split++) {
-        const struct cpu_sums sums = partial(j, t, head, split);
-        j->set->fold(&total, &sums, first_row(j, t, split), rows, a->kv->is.padded);
+    for (uint32_t i = 1; i < t->splits; i++) {
+        const struct cpu_sums sums = partial(j, t, head, i);
+        j->set->fold(tile, t->first_split + i, &total, &sums);
     }
     write_out(j, t, head, &total);
     /* Only now: the other splits read the queries as they came. */
-    for (uint32_t g = 0; a->rope_dims && !j->store_first && g < j->group; g++) {
-        float *q = a->q + ((size_t)t->token * a->heads + head * j->group + g) * dim;
-        j->set->rotate(a, t->token, q, q);
+    for (uint32_t g = 0; j->turns && !j->store_first && g < j->group; g++) {
+        float *q = a->q + ((size_t)t->token * a->heads + head * j->group + g) * a->kv->shape.head_dim;
+        j->set->rotate(a, t->token, a->q_norm, q, q);
     }
 }
 
@@ -251,9 +246,9 @@ static void split_piece(const struct job *j, const struct tile *t, uint32_t piec
     if (!j->store_first && split == t->splits - 1)
         store_own(j, t, head);
     load_queries(j, t, head, s->q);
-    j->set->split(&tile, split, first_row(j, t, split), &sums);
+    j->set->split(&tile, t->first_split + split, &sums);
     if (atomic_fetch_sub_explicit(&j->pending[t->pending + head], 1, memory_order_acq_rel) == 1)
-        fold_splits(j, t, head);
+        fold_splits(j, t, &tile);
 }
 
 static void run_piece(const struct job *j, uint32_t piece, const struct scratch *s)
@@ -308,6 +303,13 @@ static bool rows_share(const struct ops_attention *a)
     return false;
 }
 
+/* Which splits n positions from `pos` on see any of. */
+static uint32_t splits_seen(const struct ops_attention *a, uint32_t pos, uint32_t n, uint32_t *ret_first)
+{
+    *ret_first = cpu_sees_from(a->window, pos) / CPU_SPLIT;
+    return (pos + n - 1) / CPU_SPLIT - *ret_first + 1;
+}
+
 static uint32_t count_tiles(const struct ops_attention *a, uint32_t tokens)
 {
     uint32_t n = 0;
@@ -322,7 +324,9 @@ static size_t partial_floats(const struct job *j, uint32_t tokens)
     size_t n = 0;
     for (uint32_t i = 0; i < a->n_rows; i++) {
         const struct ops_row *row = &a->rows[i];
-        const size_t tiles = (row->n + tokens - 1) / tokens, splits = (row->pos + row->n - 1) / CPU_SPLIT + 1;
+        const size_t tiles = (row->n + tokens - 1) / tokens;
+        uint32_t first;
+        const size_t splits = splits_seen(a, row->pos, row->n, &first); /* of all tiles: of one at most */
         n += tiles * splits * j->kv_heads * round16(sums_floats((size_t)tokens * j->group, a->kv->is.padded));
     }
     return n;
@@ -348,7 +352,7 @@ static void plan_row(struct job *j, uint32_t index, uint32_t tokens)
         struct tile *t = &j->tiles[j->n_tiles], *before = j->n_tiles ? t - 1 : NULL;
         const uint32_t n = row->n - done < tokens ? row->n - done : tokens;
         *t = (struct tile){ .row = index, .token = row->first + done, .n = n, .pos = row->pos + done };
-        t->splits = (t->pos + n - 1) / CPU_SPLIT + 1;
+        t->splits = splits_seen(j->a, t->pos, n, &t->first_split);
         t->pending = j->n_tiles * j->kv_heads;
         if (before) {
             const size_t sums = round16(sums_floats((size_t)before->n * j->group, j->a->kv->is.padded));
@@ -411,6 +415,7 @@ void cpu_attention(struct ops_dev *d, const struct ops_attention *a)
     struct job j = {
         .a = a, .set = set_of(d), .kv_heads = a->kv->shape.heads, .group = a->heads / a->kv->shape.heads
     };
+    j.turns = a->rope_dims || a->q_norm;
     j.store_first = a->n_tokens != a->n_rows || rows_share(a);
     if (plan(&j) < 0)
         return;

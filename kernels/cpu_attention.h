@@ -9,7 +9,8 @@
  * The order of sums, fixed by a query's position alone: positions are split at multiples of CPU_SPLIT; within
  * a split, blocks in order, each rescaling what was summed so far to the new maximum; within a block, scores
  * sum over dimensions in order, values over keys in order, the sum of probabilities in 16 lanes and then one
- * tree. Splits are folded in order. */
+ * tree. Splits are folded in order. With a window what lies wholly before it is left out: a query's sums
+ * begin with the first block, and the first split, that it sees. */
 #pragma once
 #include "cpu.h"
 #include "shape.h"
@@ -44,6 +45,7 @@ struct cpu_tile {
     const struct ops_kv *kv;
     uint32_t layer, head;   /* KV head */
     uint32_t group;         /* query heads per KV head */
+    uint32_t window;        /* positions a query sees, 0: all before it */
     uint32_t pos, rows;     /* position of the first token */
     const uint32_t *blocks; /* of the sequence */
     const float *q;         /* [row][head_dim], rotated and scaled */
@@ -51,6 +53,23 @@ struct cpu_tile {
     float *score;           /* room for [CPU_GROUP_ROWS][64] */
     float *lanes;           /* room for [rows][16] */
 };
+
+/* The first position that a query at pos sees. */
+static inline uint32_t cpu_sees_from(uint32_t window, uint32_t pos)
+{
+    return window && pos >= window ? pos - window + 1 : 0;
+}
+
+/* Of a tile at pos: the rows that see anything of the n positions from `start` on are first .. end-1. */
+static inline void cpu_rows_seeing(const struct cpu_tile *t, uint32_t start, uint32_t n, uint32_t *ret_first,
+                                   uint32_t *ret_end)
+{
+    const uint64_t last =
+        (uint64_t)start + n - 1 + t->window; /* the first position that sees none any more */
+    const uint64_t end = last > t->pos ? (last - t->pos) * t->group : 0;
+    *ret_first = start > t->pos ? (start - t->pos) * t->group : 0;
+    *ret_end = t->window && end < t->rows ? (uint32_t)end : t->rows;
+}
 
 /* Tokens of one sequence within one block. */
 struct cpu_store {
@@ -61,15 +80,18 @@ struct cpu_store {
 };
 
 struct cpu_attention_set {
-    /* Rotates one head's `head_dim` floats with the cosines of `token`; in place when to == from. */
-    void (*rotate)(const struct ops_attention *a, uint32_t token, const float *from, float *to);
-    /* Rotates k in place and writes k and v into the block. */
+    /* Norms (norm NULL: does not) and rotates one head's `head_dim` floats with the cosines of `token`; in
+     * place when to == from. */
+    void (*rotate)(const struct ops_attention *a, uint32_t token, const float *norm, const float *from,
+                   float *to);
+    /* Norms and rotates k in place and writes k and v into the block. */
     void (*store)(const struct cpu_store *s);
-    /* Sums of one split, `first` being the first row that sees any of it; rows before are not written. */
-    void (*split)(const struct cpu_tile *t, uint32_t split, uint32_t first, const struct cpu_sums *sums);
-    /* Adds a split's sums to the total: rows first .. rows-1. */
-    void (*fold)(const struct cpu_sums *total, const struct cpu_sums *split, uint32_t first, uint32_t rows,
-                 uint32_t padded);
+    /* Sums of one split for the rows that see any of it; others are not written. */
+    void (*split)(const struct cpu_tile *t, uint32_t split, const struct cpu_sums *sums);
+    /* Adds the sums of a split after 0 to the total for the rows that see any of it; those that see nothing
+     * before it begin with it. */
+    void (*fold)(const struct cpu_tile *t, uint32_t split, const struct cpu_sums *total,
+                 const struct cpu_sums *sums);
     /* to = acc / l of one row. */
     void (*finish)(const struct cpu_sums *total, uint32_t row, uint32_t head_dim, uint32_t padded, float *to);
 };

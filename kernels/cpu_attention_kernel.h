@@ -7,13 +7,12 @@
  *
  * The one decision: rows come in groups of up to 6, and K and V of a block are used by all rows of a tile
  * while they lie in the first-level cache: 6 rows by 64 keys are 24 sums in registers, each loaded vector is
- * used 6 times. Keys after a row's own position: their scores are replaced before anything is compared with
- * them, and the sum over values ends at the row's own key, so what lies there may be NaN.
+ * used 6 times. Keys a row does not see, after its own position or before its window: their scores are
+ * replaced before anything is compared with them, and the sum over values leaves them out, so what lies there
+ * may be NaN.
  *
  * Everything here is pure but for its arguments; any thread. Tests: tests/kernels/test_attention.c */
 #include "cpu_attention_store.h"
-
-#include <math.h>
 
 #define BLOCK OPS_BLOCK_TOKENS
 
@@ -56,7 +55,8 @@ struct group {
     float *score, *m, *lanes, *acc;
     float scale[16]; /* of what was summed before this block */
     uint32_t head_dim, padded;
-    uint32_t count[KERNEL_ROWS]; /* keys of the block each row sees: at least 1, ascending */
+    /* Keys of the block each row sees: from .. to-1, at least one; both ascending. */
+    uint32_t from[KERNEL_ROWS], to[KERNEL_ROWS];
 };
 
 /* With few rows memory is what is waited for, and it is asked in time: V while the scores are made, the next
@@ -97,7 +97,9 @@ CPU_INLINE void probabilities(struct group *g, const uint32_t rows)
 {
     for (uint32_t r = 0; r < rows; r++) {
         float *s = g->score + r * BLOCK;
-        for (uint32_t j = g->count[r]; j < BLOCK; j++)
+        for (uint32_t j = 0; j < g->from[r]; j++)
+            s[j] = -INFINITY;
+        for (uint32_t j = g->to[r]; j < BLOCK; j++)
             s[j] = -INFINITY;
         v16f top =
             v16_max(v16_max(v16_load(s), v16_load(s + 16)), v16_max(v16_load(s + 32), v16_load(s + 48)));
@@ -113,9 +115,11 @@ CPU_INLINE void probabilities(struct group *g, const uint32_t rows)
         for (uint32_t i = 0; i < 4; i++) {
             p[i] = exp2_16(v16_sub(v16_load(s + 16 * i), m));
             v16_store(s + 16 * i, p[i]);
-            if (g->count[r] < 16 * (i + 1)) {
+            if (g->to[r] < 16 * (i + 1) || g->from[r] > 16 * i) {
                 /* Exactly 0 for the keys it does not see. */
-                p[i] = v16_load_n(s + 16 * i, g->count[r] > 16 * i ? g->count[r] - 16 * i : 0);
+                for (uint32_t j = 16 * i; j < min_u32(g->from[r], 16 * (i + 1)); j++)
+                    s[j] = 0;
+                p[i] = v16_load_n(s + 16 * i, g->to[r] > 16 * i ? min_u32(g->to[r] - 16 * i, 16) : 0);
                 v16_store(s + 16 * i, p[i]);
             }
         }
@@ -157,17 +161,44 @@ CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, con
             v16_store(acc + r * g->padded + i * 16, sum[r][i]);
 }
 
+/* All of a row's keys between `from` and `to`, one row by itself. */
+CPU_INLINE void values_row(const struct group *g, uint32_t r, uint32_t from, uint32_t to, const bool scaled,
+                           const bool half)
+{
+    for (uint32_t c = 0; c < g->padded / 16; c++)
+        values_part(g, r, 1, c, 1, from, to, scaled, half);
+}
+
+/* The keys `from` .. `to`-1 that all rows see together. */
+CPU_INLINE void values_all(const struct group *g, const uint32_t rows, uint32_t from, uint32_t to,
+                           const bool scaled, const bool half)
+{
+    uint32_t columns = g->padded / 16, c = 0;
+    for (; c + KERNEL_COLUMNS <= columns; c += KERNEL_COLUMNS)
+        values_part(g, 0, rows, c, KERNEL_COLUMNS, from, to, scaled, half);
+    for (; c < columns; c++)
+        values_part(g, 0, rows, c, 1, from, to, scaled, half);
+}
+
 CPU_INLINE void values(const struct group *g, const uint32_t rows, const bool half)
 {
-    /* All rows see the keys that the first one sees; what the others see beyond is added row by row. */
-    uint32_t common = g->count[0], columns = g->padded / 16, c = 0;
-    for (; c + KERNEL_COLUMNS <= columns; c += KERNEL_COLUMNS)
-        values_part(g, 0, rows, c, KERNEL_COLUMNS, 0, common, true, half);
-    for (; c < columns; c++)
-        values_part(g, 0, rows, c, 1, 0, common, true, half);
+    /* All rows see the keys from where the last one begins to where the first one ends; what a row sees
+     * before them and after is added for it alone, all of it in the order of keys. */
+    const uint32_t begin = g->from[rows - 1], end = g->to[0];
+    if (begin == 0) {
+        values_all(g, rows, 0, end, true, half);
+    } else if (begin < end) {
+        for (uint32_t r = 0; r < rows; r++)
+            values_row(g, r, g->from[r], begin, true, half);
+        values_all(g, rows, begin, end, false, half);
+    } else {
+        for (uint32_t r = 0; r < rows; r++)
+            values_row(g, r, g->from[r], g->to[r], true, half);
+        return;
+    }
     for (uint32_t r = 1; r < rows; r++)
-        for (c = 0; g->count[r] > common && c < columns; c++)
-            values_part(g, r, 1, c, 1, common, g->count[r], false, half);
+        if (g->to[r] > end)
+            values_row(g, r, end, g->to[r], false, half);
 }
 
 CPU_INLINE void group_block(struct group *g, const uint32_t rows, const bool half)
@@ -234,7 +265,11 @@ static void to_float(const uint16_t *from, float *to, uint32_t n)
 static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cpu_sums *sums)
 {
     const struct ops_kv *kv = t->kv;
-    const uint32_t head_dim = kv->shape.head_dim, first = start > t->pos ? (start - t->pos) * t->group : 0;
+    const uint32_t head_dim = kv->shape.head_dim;
+    uint32_t first, end;
+    cpu_rows_seeing(t, start, BLOCK, &first, &end);
+    if (first >= end)
+        return;
     const unsigned char *at = cpu_kv_head(kv, t->blocks[start / BLOCK], t->layer, t->head);
     bool half = kv->shape.type == OPS_KV_F16;
     struct group g = {
@@ -243,17 +278,20 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
     /* Few rows convert what they load as they go, where that is one instruction. */
     const uint32_t after = start / BLOCK + 1;
     g.next = after * BLOCK <= t->pos ? cpu_kv_head(kv, t->blocks[after], t->layer, t->head) : at;
-    if (half && (KERNEL_ROWS != CPU_GROUP_ROWS || t->rows - first > CPU_GROUP_ROWS)) {
+    if (half && (KERNEL_ROWS != CPU_GROUP_ROWS || end - first > CPU_GROUP_ROWS)) {
         to_float(g.k, t->k, head_dim * BLOCK);
         to_float(g.v, t->v, kv->is.padded * BLOCK);
         g.k = t->k;
         g.v = t->v;
         half = false;
     }
-    for (uint32_t r = first, n; r < t->rows; r += n) {
-        n = next_group(t->rows - r);
-        for (uint32_t i = 0; i < n; i++)
-            g.count[i] = min_u32(t->pos + (r + i) / t->group + 1 - start, BLOCK);
+    for (uint32_t r = first, n; r < end; r += n) {
+        n = next_group(end - r);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t pos = t->pos + (r + i) / t->group, from = cpu_sees_from(t->window, pos);
+            g.from[i] = from > start ? from - start : 0;
+            g.to[i] = min_u32(pos + 1 - start, BLOCK);
+        }
         g.q = t->q + (size_t)r * head_dim;
         g.m = sums->m + r;
         g.lanes = t->lanes + (size_t)r * 16;
@@ -268,19 +306,20 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
     }
 }
 
-static void attention_split(const struct cpu_tile *t, uint32_t split, uint32_t first,
-                            const struct cpu_sums *sums)
+static void attention_split(const struct cpu_tile *t, uint32_t split, const struct cpu_sums *sums)
 {
     const uint32_t padded = t->kv->is.padded, last_pos = t->pos + (t->rows - 1) / t->group;
-    for (uint32_t r = first; r < t->rows; r++) {
+    const uint32_t start = split * CPU_SPLIT;
+    uint32_t first, end;
+    cpu_rows_seeing(t, start, CPU_SPLIT, &first, &end);
+    for (uint32_t r = first; r < end; r++) {
         sums->m[r] = -INFINITY;
         memset(t->lanes + (size_t)r * 16, 0, 16 * sizeof(float));
         memset(sums->acc + (size_t)r * padded, 0, padded * sizeof(float));
     }
-    const uint32_t start = split * CPU_SPLIT;
     for (uint32_t i = 0; i < CPU_SPLIT_BLOCKS && start + i * BLOCK <= last_pos; i++)
         tile_block(t, start + i * BLOCK, sums);
-    for (uint32_t r = first; r < t->rows; r++)
+    for (uint32_t r = first; r < end; r++)
         sums->l[r] = v16_sum(v16_load(t->lanes + (size_t)r * 16));
 }
 
@@ -293,23 +332,37 @@ static void fold_row(float *to, const float *from, float to_scale, float from_sc
         v16_store(to + i, v16_add(v16_mul(v16_load(to + i), a), v16_mul(v16_load(from + i), b)));
 }
 
-static void attention_fold(const struct cpu_sums *total, const struct cpu_sums *split, uint32_t first,
-                           uint32_t rows, uint32_t padded)
+static void begin_row(const struct cpu_sums *total, const struct cpu_sums *sums, uint32_t r, uint32_t padded)
 {
-    for (uint32_t r = first, n; r < rows; r += n) {
-        n = min_u32(rows - r, 16);
-        v16f a = v16_load_n(total->m + r, n), b = v16_load_n(split->m + r, n), m = v16_max(a, b);
+    total->m[r] = sums->m[r];
+    total->l[r] = sums->l[r];
+    memcpy(total->acc + (size_t)r * padded, sums->acc + (size_t)r * padded, padded * sizeof(float));
+}
+
+static void attention_fold(const struct cpu_tile *t, uint32_t split, const struct cpu_sums *total,
+                           const struct cpu_sums *sums)
+{
+    const uint32_t padded = t->kv->is.padded, start = split * CPU_SPLIT;
+    uint32_t first, end, before, new_from;
+    cpu_rows_seeing(t, start, CPU_SPLIT, &first, &end);
+    cpu_rows_seeing(t, start - 1, 1, &before, &new_from);
+    for (uint32_t r = first < new_from ? new_from : first; r < end; r++)
+        begin_row(total, sums, r, padded);
+    end = min_u32(end, new_from);
+    for (uint32_t r = first, n; r < end; r += n) {
+        n = min_u32(end - r, 16);
+        v16f a = v16_load_n(total->m + r, n), b = v16_load_n(sums->m + r, n), m = v16_max(a, b);
         v16f a_scale = exp2_16(v16_sub(a, m)), b_scale = exp2_16(v16_sub(b, m));
         v16f l = v16_add(v16_mul(v16_load_n(total->l + r, n), a_scale),
-                         v16_mul(v16_load_n(split->l + r, n), b_scale));
+                         v16_mul(v16_load_n(sums->l + r, n), b_scale));
         v16_store_n(total->m + r, m, n);
         v16_store_n(total->l + r, l, n);
         float to_scale[16], from_scale[16];
         v16_store(to_scale, a_scale);
         v16_store(from_scale, b_scale);
         for (uint32_t i = 0; i < n; i++)
-            fold_row(total->acc + (size_t)(r + i) * padded, split->acc + (size_t)(r + i) * padded,
-                     to_scale[i], from_scale[i], padded);
+            fold_row(total->acc + (size_t)(r + i) * padded, sums->acc + (size_t)(r + i) * padded, to_scale[i],
+                     from_scale[i], padded);
     }
 }
 

@@ -1,18 +1,22 @@
-/* Cpu attention kernels, the part before the scores: heads are rotated, K and V laid into their block.
- * Included by cpu_attention_kernel.h alone, which says how it is compiled. Pure but for its arguments; any
- * thread. Tests: tests/kernels/test_attention.c */
+/* Cpu attention kernels, the part before the scores: heads are normed and rotated, K and V laid into their
+ * block. Included by cpu_attention_kernel.h alone, which says how it is compiled. Pure but for its arguments;
+ * any thread. Tests: tests/kernels/test_attention.c */
 #pragma once
 #include "cpu_attention.h"
 #include "cpu_math.h"
 #include "quant.h"
 
-static void attention_rotate(const struct ops_attention *a, uint32_t token, const float *from, float *to)
+static void attention_rotate(const struct ops_attention *a, uint32_t token, const float *norm,
+                             const float *from, float *to)
 {
     const uint32_t head_dim = a->kv->shape.head_dim, pairs = a->rope_dims / 2;
     const float *restrict cosine = a->rope_cos + (size_t)token * pairs;
     const float *restrict sine = a->rope_sin + (size_t)token * pairs;
     float x[SHAPE_HEAD_DIM_MAX];
-    memcpy(x, from, head_dim * sizeof *x);
+    if (norm)
+        v16_rms_norm(from, norm, a->norm_eps, head_dim, x);
+    else
+        memcpy(x, from, head_dim * sizeof *x);
     if (a->rope_halves) {
         for (uint32_t i = 0; i < pairs; i++) {
             to[i] = x[i] * cosine[i] - x[i + pairs] * sine[i];
@@ -77,8 +81,10 @@ static void attention_store(const struct cpu_store *s)
     const struct ops_kv *kv = a->kv;
     const size_t stride = (size_t)kv->shape.heads * kv->shape.head_dim;
     const size_t first = s->token * stride + (size_t)s->head * kv->shape.head_dim;
-    for (uint32_t t = 0; a->rope_dims && t < s->n; t++)
-        attention_rotate(a, s->token + t, a->k + first + t * stride, a->k + first + t * stride);
+    for (uint32_t t = 0; (a->rope_dims || a->k_norm) && t < s->n; t++) {
+        float *k = a->k + first + t * stride;
+        attention_rotate(a, s->token + t, a->k_norm, k, k);
+    }
     unsigned char *at = cpu_kv_head(kv, s->block, a->layer, s->head);
     if (kv->shape.type == OPS_KV_F16)
         store_half(s, a->k + first, a->v + first, stride, at);

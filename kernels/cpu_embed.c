@@ -51,6 +51,7 @@ static void row_out(const struct ops_weight *w, uint32_t row, float *out)
 struct lookup {
     const struct ops_weight *w;
     const int32_t *ids;
+    float scale;
     float *out;
     struct cpu_work work;
 };
@@ -60,13 +61,18 @@ static void look_up(void *arg, uint32_t thread)
     struct lookup *l = arg;
     uint32_t i;
     (void)thread;
-    while (cpu_work_take(&l->work, &i))
-        row_out(l->w, (uint32_t)l->ids[i], l->out + (size_t)i * l->w->cols);
+    while (cpu_work_take(&l->work, &i)) {
+        float *out = l->out + (size_t)i * l->w->cols;
+        row_out(l->w, (uint32_t)l->ids[i], out);
+        for (uint32_t c = 0; c < l->w->cols; c++)
+            out[c] *= l->scale;
+    }
 }
 
-void cpu_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out)
+void cpu_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
+               float *out)
 {
-    struct lookup l = { .w = w, .ids = ids, .out = out };
+    struct lookup l = { .w = w, .ids = ids, .scale = scale, .out = out };
     cpu_work_init(&l.work, n);
     /* A row takes about as long as waking a thread: only long windows are worth sharing. */
     cpu_parallel(d, n < 16 ? 1 : n, look_up, &l);

@@ -6,6 +6,7 @@
  * -> 4 -> 2 -> 1, lane i with lane i + half. Private to kernels/; pure. Tests: tests/kernels/test_matmul.c
  * (equality between instruction sets) */
 #pragma once
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -47,4 +48,35 @@ CPU_INLINE v16f v16_silu(v16f x)
 {
     v16f e = v16_exp(v16_sub(v16_zero(), x));
     return v16_div(x, v16_add(v16_set1(1.0f), e));
+}
+
+/* x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). Where x^3 overflows e does too, to the right side. */
+CPU_INLINE v16f v16_gelu(v16f x)
+{
+    v16f by = v16_fma(v16_mul(x, x), v16_set1(-0x1.2444f2p-4f), v16_set1(-0x1.988454p+0f));
+    v16f e = v16_exp(v16_mul(x, by));
+    return v16_div(x, v16_add(v16_set1(1.0f), e));
+}
+
+/* y[i] = x[i] * factor * norm[i], factor = 1 / sqrt(mean(x^2) + eps); lane i sums columns i, i + 16, ... y
+ * may be x. */
+static inline void v16_rms_norm(const float *x, const float *norm, float eps, uint32_t cols, float *y)
+{
+    v16f sum = v16_zero();
+    uint32_t whole = cols / CPU_LANES * CPU_LANES, rest = cols - whole, i;
+    for (i = 0; i < whole; i += CPU_LANES) {
+        v16f v = v16_load(x + i);
+        sum = v16_fma(v, v, sum);
+    }
+    if (rest) {
+        v16f v = v16_load_n(x + whole, rest);
+        sum = v16_fma(v, v, sum);
+    }
+    v16f factor = v16_set1(1.0f / sqrtf(v16_sum(sum) / (float)cols + eps));
+    for (i = 0; i < whole; i += CPU_LANES)
+        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), factor), v16_load(norm + i)));
+    if (rest)
+        v16_store_n(y + whole,
+                    v16_mul(v16_mul(v16_load_n(x + whole, rest), factor), v16_load_n(norm + whole, rest)),
+                    rest);
 }

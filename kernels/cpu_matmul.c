@@ -84,6 +84,7 @@ static void multiply_panel(const struct product *p, const struct cpu_rows *rows,
                              .x = rows,
                              .first = first,
                              .n = n,
+                             .bias = m->bias[j],
                              .out = m->out[j],
                              .add = m->add,
                              .scratch = scratch };
@@ -193,4 +194,36 @@ void cpu_matmul(struct ops_dev *d, const struct ops_matmul *m)
     if (plan_memory(&p, d) < 0) /* recorded where it failed */
         return;
     cpu_parallel(d, alone ? 1 : p.multiply.total, section, &p);
+}
+
+struct norms {
+    const struct ops_dev *d;
+    const struct cpu_matmul_kernels *k;
+    const float *x, *norm;
+    float eps;
+    uint32_t cols;
+    float *out;
+    struct cpu_work rows;
+};
+
+static void norm_rows(void *arg, uint32_t thread)
+{
+    struct norms *p = arg;
+    uint32_t i;
+    while (cpu_work_take(&p->rows, &i)) {
+        const size_t at = (size_t)i * p->cols;
+        p->k->norm_add(p->x + at, p->norm, p->eps, p->cols, cpu_scratch(p->d, thread), p->out + at);
+    }
+}
+
+void cpu_norm_add(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n, uint32_t cols,
+                  float *out)
+{
+    struct norms p = {
+        .d = d, .k = kernels_for(d->isa), .x = x, .norm = norm, .eps = eps, .cols = cols, .out = out
+    };
+    if (cpu_scratch_reserve(d, cols * sizeof *x) < 0) /* recorded where it failed */
+        return;
+    cpu_work_init(&p.rows, n);
+    cpu_parallel(d, (uint64_t)n * cols <= OWN_VALUES ? 1 : n, norm_rows, &p);
 }

@@ -77,7 +77,8 @@ struct cpu_part {
     uint32_t panel;
     const struct cpu_rows *x;
     uint32_t first, n;
-    float *out; /* the whole product's: row r at out + r * w->rows */
+    const float *bias; /* [w->rows], or NULL */
+    float *out;        /* the whole product's: row r at out + r * w->rows */
     bool add;
     void *scratch; /* of the kernel's own scratch size */
 };
@@ -89,6 +90,8 @@ struct cpu_matmul_kernels {
     void (*quantized)(const struct cpu_part *p);   /* quantized weights by x->q */
     void (*floats)(const struct cpu_part *p);      /* any weights by x->f */
     size_t (*scratch)(const struct ops_weight *w); /* NULL: none */
+    /* A row of norm_add; work holds cols floats. */
+    void (*norm_add)(const float *x, const float *norm, float eps, uint32_t cols, float *work, float *out);
     /* Around the parts a thread computes in one section; NULL: nothing to do. */
     void (*enter)(void);
     void (*leave)(void);

@@ -10,34 +10,30 @@
 
 /* ---- preparing ---- */
 
-static void lanes_rms_norm(const float *x, const float *norm, float eps, uint32_t cols, float *y)
+/* out += the norm of x. */
+static void lanes_norm_add(const float *x, const float *norm, float eps, uint32_t cols, float *work,
+                           float *out)
 {
-    v16f sum = v16_zero();
-    uint32_t whole = cols / CPU_LANES * CPU_LANES, rest = cols - whole, i;
-    for (i = 0; i < whole; i += CPU_LANES) {
-        v16f v = v16_load(x + i);
-        sum = v16_fma(v, v, sum);
-    }
-    if (rest) {
-        v16f v = v16_load_n(x + whole, rest);
-        sum = v16_fma(v, v, sum);
-    }
-    v16f factor = v16_set1(1.0f / sqrtf(v16_sum(sum) / (float)cols + eps));
-    for (i = 0; i < whole; i += CPU_LANES)
-        v16_store(y + i, v16_mul(v16_mul(v16_load(x + i), factor), v16_load(norm + i)));
-    if (rest)
-        v16_store_n(y + whole,
-                    v16_mul(v16_mul(v16_load_n(x + whole, rest), factor), v16_load_n(norm + whole, rest)),
-                    rest);
+    uint32_t i = 0;
+    v16_rms_norm(x, norm, eps, cols, work);
+    for (; i + CPU_LANES <= cols; i += CPU_LANES)
+        v16_store(out + i, v16_add(v16_load(out + i), v16_load(work + i)));
+    v16_store_n(out + i, v16_add(v16_load_n(out + i, cols - i), v16_load_n(work + i, cols - i)), cols - i);
 }
 
-static void lanes_swiglu(const float *x, const float *x2, uint32_t cols, float *y)
+CPU_INLINE v16f lanes_gate(v16f x, v16f x2, const enum ops_prepare prepare)
+{
+    return v16_mul(prepare == OPS_GEGLU ? v16_gelu(x) : v16_silu(x), x2);
+}
+
+CPU_INLINE void lanes_glu(const float *x, const float *x2, uint32_t cols, const enum ops_prepare prepare,
+                          float *y)
 {
     uint32_t whole = cols / CPU_LANES * CPU_LANES, rest = cols - whole;
     for (uint32_t i = 0; i < whole; i += CPU_LANES)
-        v16_store(y + i, v16_mul(v16_silu(v16_load(x + i)), v16_load(x2 + i)));
+        v16_store(y + i, lanes_gate(v16_load(x + i), v16_load(x2 + i), prepare));
     if (rest)
-        v16_store_n(y + whole, v16_mul(v16_silu(v16_load_n(x + whole, rest)), v16_load_n(x2 + whole, rest)),
+        v16_store_n(y + whole, lanes_gate(v16_load_n(x + whole, rest), v16_load_n(x2 + whole, rest), prepare),
                     rest);
 }
 
@@ -72,9 +68,11 @@ static void lanes_prepare(const struct ops_matmul *m, uint32_t row, const struct
     const float *x = m->x + (size_t)row * cols, *y = x;
     float *mine = to->f ? to->f + (size_t)at * cols : work;
     if (m->prepare == OPS_RMS_NORM)
-        lanes_rms_norm(x, m->norm, m->eps, cols, mine);
+        v16_rms_norm(x, m->norm, m->eps, cols, mine);
     else if (m->prepare == OPS_SWIGLU)
-        lanes_swiglu(x, m->x2 + (size_t)row * cols, cols, mine);
+        lanes_glu(x, m->x2 + (size_t)row * cols, cols, OPS_SWIGLU, mine);
+    else if (m->prepare == OPS_GEGLU)
+        lanes_glu(x, m->x2 + (size_t)row * cols, cols, OPS_GEGLU, mine);
     else if (to->f)
         memcpy(mine, x, cols * sizeof *x);
     if (to->f || m->prepare != OPS_PLAIN)
@@ -135,6 +133,8 @@ CPU_INLINE void lanes_write(const struct cpu_part *p, uint32_t row, v16f f)
 {
     uint32_t left = p->w->rows - p->panel * CPU_LANES, n = left < CPU_LANES ? left : CPU_LANES;
     float *out = p->out + (size_t)row * p->w->rows + p->panel * CPU_LANES;
+    if (p->bias)
+        f = v16_add(f, v16_load_n(p->bias + p->panel * CPU_LANES, n));
     if (p->add)
         f = v16_add(v16_load_n(out, n), f);
     v16_store_n(out, f, n);

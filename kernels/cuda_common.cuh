@@ -95,7 +95,8 @@ int cuda_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_we
                     size_t errlen);
 void cuda_weight_free(struct ops_weight *w);
 size_t cuda_weight_bytes(const struct ops_weight *w);
-void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out);
+void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
+                float *out);
 void cuda_gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols,
                  float *out);
 

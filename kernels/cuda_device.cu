@@ -275,6 +275,7 @@ static const char *dev_arithmetic(const struct ops_dev *d)
 extern "C" const struct ops ops_cuda = {
     .name = "cuda",
     .plain_memory = false,
+    .extras = 0, /* none yet */
     .open = dev_open,
     .close = dev_close,
     .describe = dev_describe,
@@ -298,4 +299,5 @@ extern "C" const struct ops ops_cuda = {
     .matmul = cuda_matmul,
     .attention = cuda_attention,
     .gather = cuda_gather,
+    .norm_add = NULL,
 };

@@ -42,11 +42,11 @@ static __device__ float weight_at(const unsigned char *data, const __half *scale
 
 /* One block of threads a row. */
 static __global__ void embed_kernel(float *out, const unsigned char *data, const __half *scale, uint32_t type,
-                                    const int32_t *ids, uint32_t cols)
+                                    const int32_t *ids, uint32_t cols, float by)
 {
     const size_t row = (size_t)ids[blockIdx.x] * cols, to = (size_t)blockIdx.x * cols;
     for (uint32_t c = threadIdx.x; c < cols; c += blockDim.x)
-        out[to + c] = weight_at(data, scale, type, row + c);
+        out[to + c] = by * weight_at(data, scale, type, row + c);
 }
 
 static __global__ void gather_kernel(float *out, const float *x, const uint32_t *idx, uint32_t cols)
@@ -65,13 +65,15 @@ static void *send_index(struct ops_dev *d, const void *numbers, uint32_t n)
     return at;
 }
 
-void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out)
+void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
+                float *out)
 {
     cuda_use(d);
     const int32_t *at = n ? (const int32_t *)send_index(d, ids, n) : NULL;
     if (!at)
         return;
-    GPU_LAUNCH(embed_kernel, n, ROW_THREADS, 0, d->stream, out, w->data, w->scale, w->type, at, w->cols);
+    GPU_LAUNCH(embed_kernel, n, ROW_THREADS, 0, d->stream, out, w->data, w->scale, w->type, at, w->cols,
+               scale);
     cuda_launched(d, "embed");
 }
 

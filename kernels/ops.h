@@ -13,90 +13,12 @@
  * waits and reports the first failure. Shapes are the caller's duty: the engine checks them at load. Tests:
  * tests/kernels/ (against ref.c: the formulas here by plain loops and double sums) */
 #pragma once
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#define OPS_BLOCK_TOKENS 64u /* tokens per KV block */
-#define OPS_MAX_OUT 3u       /* matrices that may share one input (q, k, v) */
-
-struct ops_dev;    /* a device */
-struct ops_weight; /* a matrix in the device's layout */
-struct ops_kv;     /* a pool of KV blocks for a range of layers */
-
-struct ops_open {
-    const char *isa;  /* CPU: "auto", "avx512", ...; an unknown or unavailable one is an error */
-    uint32_t threads; /* CPU: 1..256, the calling thread included */
-    /* CUDA: device `part`, modulo their number. CPU: which of `parts` equal parts of the processors the
-     * calling thread and the device's own keep to; 0 or 1 part, or more than processors: to none in
-     * particular. */
-    uint32_t part, parts;
-    bool f32_activations; /* quantized weights times float activations: slow, for tests and doubts */
-};
-
-struct ops_tensor {
-    uint32_t type;    /* a GGUF type number this build reads (quant.h) */
-    uint64_t rows;    /* outputs */
-    uint64_t cols;    /* inputs; a multiple of the type's block */
-    const void *data; /* row after row in the file's layout, aligned or not; may be released after the call */
-};
-
-enum ops_kv_type { OPS_KV_F16, OPS_KV_F32 };
-
-struct ops_kv_shape {
-    uint32_t layers, heads, head_dim; /* KV heads */
-    uint32_t blocks;                  /* in the pool */
-    enum ops_kv_type type;
-};
-
-/* What is done to an input row before it is multiplied. */
-enum ops_prepare {
-    OPS_PLAIN,    /* x */
-    OPS_RMS_NORM, /* x[i] * norm[i] / sqrt(mean(x^2) + eps) */
-    OPS_SWIGLU,   /* silu(x[i]) * x2[i],  silu(g) = g / (1 + exp(-g)) */
-};
-
-/* out[j] (= or +=) weight[j] * prepare(x): n rows of x, each `cols` floats, rows one after another; out[j]
- * has n rows of weight[j]'s rows. All weights have the same cols and share the prepared (and, for quantized
- * types, once quantized) rows. */
-struct ops_matmul {
-    enum ops_prepare prepare;
-    const float *x, *x2, *norm;
-    float eps;
-    uint32_t n, count; /* count: 1..OPS_MAX_OUT */
-    const struct ops_weight *weight[OPS_MAX_OUT];
-    float *out[OPS_MAX_OUT];
-    bool add; /* out += : the residual. Each element gets one float addition, after its whole sum */
-};
-
-/* Consecutive tokens of one sequence in a window. */
-struct ops_row {
-    uint32_t first;         /* index of its first token in the window's token-major arrays */
-    uint32_t n;             /* tokens, >= 1 */
-    uint32_t pos;           /* absolute position of the first */
-    const uint32_t *blocks; /* block blocks[p / 64] holds position p; covers pos + n positions. Host memory */
-};
-
-struct ops_attention {
-    struct ops_kv *kv;
-    uint32_t layer;
-    const struct ops_row *rows; /* host memory */
-    uint32_t n_rows, n_tokens;  /* n_tokens = sum of rows[].n */
-    uint32_t heads; /* query heads, a multiple of the KV heads; query head h reads KV head h / (heads / kv
-                       heads) */
-    float *q;       /* [token][heads][head_dim]: rotated in place */
-    float *k;       /* [token][kv heads][head_dim]: rotated in place, then stored */
-    const float *v; /* stored */
-    float *out;     /* [token][heads][head_dim] */
-    float scale;    /* of q.k, usually 1/sqrt(head_dim) */
-    const float *rope_cos, *rope_sin; /* [token][rope_dims/2] */
-    uint32_t rope_dims;               /* rotated dimensions of each head; 0: none */
-    bool rope_halves;                 /* pairs (i, i + rope_dims/2) instead of (2i, 2i+1) */
-};
+#include "ops_args.h"
 
 struct ops {
     const char *name;  /* "cpu", "cuda" */
     bool plain_memory; /* what alloc() gives is anybody's to read and write: no upload or download needed */
+    uint32_t extras;   /* enum ops_extra: which of them it computes */
     int (*open)(const struct ops_open *how, struct ops_dev **ret_dev, char *err, size_t errlen);
     void (*close)(struct ops_dev *d);
     /* What runs, "avx512 vnni, 2 threads", as long as the device lives. */
@@ -132,15 +54,20 @@ struct ops {
     void (*kv_get)(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to);
     void (*kv_put)(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from);
 
-    /* out[i] = row ids[i] of the embedding; ids in host memory, 0 <= id < rows. */
-    void (*embed)(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out);
+    /* out[i] = scale * row ids[i] of the embedding; ids in host memory, 0 <= id < rows. */
+    void (*embed)(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
+                  float *out);
     void (*matmul)(struct ops_dev *d, const struct ops_matmul *m);
-    /* Rotates q and k, stores k and v at their positions, then out = softmax(scale q.k over positions <= own)
-     * v. */
+    /* Norms and rotates q and k, stores k and v at their positions, then out = softmax(scale q.k over the
+     * positions it sees) v. */
     void (*attention)(struct ops_dev *d, const struct ops_attention *a);
     /* out[i] = row idx[i] of x, rows of `cols` floats; idx in host memory. */
     void (*gather)(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols,
                    float *out);
+    /* out += the norm of OPS_RMS_NORM of x: n rows of `cols` floats, x and out apart. Each element gets one
+     * float addition. */
+    void (*norm_add)(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n,
+                     uint32_t cols, float *out);
 };
 
 extern const struct ops ops_cpu;

@@ -226,29 +226,41 @@ static void kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const voi
                     kv_cell_put(kv_cell(kv, block, layer, side, t, h), s, at);
 }
 
-static void embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float *out)
+static void embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
+                  float *out)
 {
     (void)d;
     for (uint32_t i = 0; i < n; i++)
-        memcpy(out + i * w->cols, w->w + (uint64_t)ids[i] * w->cols, w->cols * sizeof(float));
+        for (uint64_t c = 0; c < w->cols; c++)
+            out[i * w->cols + c] = scale * w->w[(uint64_t)ids[i] * w->cols + c];
+}
+
+/* What every element of a row is multiplied by before its own weight. */
+static double norm_factor(const float *x, uint64_t cols, float eps)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < cols; i++)
+        sum += (double)x[i] * x[i];
+    return 1 / sqrt(sum / (double)cols + eps);
+}
+
+static double gelu(double g)
+{
+    return 0.5 * g * (1 + tanh(sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g)));
 }
 
 static void prepare_row(const struct ops_matmul *m, uint64_t cols, uint32_t row, double *y)
 {
     const float *x = m->x + row * cols;
-    double factor = 1;
-    if (m->prepare == OPS_RMS_NORM) {
-        double sum = 0;
-        for (uint64_t i = 0; i < cols; i++)
-            sum += (double)x[i] * x[i];
-        factor = 1 / sqrt(sum / (double)cols + m->eps);
-    }
+    double factor = m->prepare == OPS_RMS_NORM ? norm_factor(x, cols, m->eps) : 1;
     for (uint64_t i = 0; i < cols; i++) {
         y[i] = x[i];
         if (m->prepare == OPS_RMS_NORM)
             y[i] *= m->norm[i] * factor;
         else if (m->prepare == OPS_SWIGLU)
             y[i] = y[i] / (1 + exp(-y[i])) * m->x2[row * cols + i];
+        else if (m->prepare == OPS_GEGLU)
+            y[i] = gelu(y[i]) * m->x2[row * cols + i];
     }
 }
 
@@ -261,6 +273,8 @@ static void matmul_row(const struct ops_matmul *m, const double *y, uint32_t row
             double sum = 0;
             for (uint64_t i = 0; i < w->cols; i++)
                 sum += w->w[r * w->cols + i] * y[i];
+            if (m->bias[j])
+                sum += m->bias[j][r];
             out[r] = m->add ? out[r] + (float)sum : (float)sum;
         }
     }
@@ -281,9 +295,24 @@ static void matmul(struct ops_dev *d, const struct ops_matmul *m)
     free(y);
 }
 
-static void rotate(const struct ops_attention *a, float *x, uint32_t token)
+static void norm_add(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n,
+                     uint32_t cols, float *out)
 {
-    uint32_t half = a->rope_dims / 2;
+    (void)d;
+    for (uint32_t row = 0; row < n; row++, x += cols, out += cols) {
+        double factor = norm_factor(x, cols, eps);
+        for (uint32_t i = 0; i < cols; i++)
+            out[i] += (float)(x[i] * factor * norm[i]);
+    }
+}
+
+/* One head, normed and rotated in place. */
+static void rotate(const struct ops_attention *a, const float *norm, float *x, uint32_t token)
+{
+    uint32_t half = a->rope_dims / 2, dim = a->kv->shape.head_dim;
+    double factor = norm ? norm_factor(x, dim, a->norm_eps) : 1;
+    for (uint32_t i = 0; norm && i < dim; i++)
+        x[i] = (float)(x[i] * factor * norm[i]);
     for (uint32_t i = 0; i < half; i++) {
         float *p = a->rope_halves ? x + i : x + 2 * i, *q = a->rope_halves ? x + i + half : x + 2 * i + 1;
         double c = a->rope_cos[(size_t)token * half + i], s = a->rope_sin[(size_t)token * half + i];
@@ -309,10 +338,10 @@ static void rotate_and_store(const struct ops_attention *a)
             uint32_t token = row->first + i, pos = row->pos + i;
             uint32_t block = row->blocks[pos / OPS_BLOCK_TOKENS], at = pos % OPS_BLOCK_TOKENS;
             for (uint32_t h = 0; h < a->heads; h++)
-                rotate(a, a->q + ((size_t)token * a->heads + h) * dim, token);
+                rotate(a, a->q_norm, a->q + ((size_t)token * a->heads + h) * dim, token);
             for (uint32_t h = 0; h < kv_heads; h++) {
                 size_t of = ((size_t)token * kv_heads + h) * dim;
-                rotate(a, a->k + of, token);
+                rotate(a, a->k_norm, a->k + of, token);
                 store(a->kv, kv_cell(a->kv, block, a->layer, 0, at, h), a->k + of);
                 store(a->kv, kv_cell(a->kv, block, a->layer, 1, at, h), a->v + of);
             }
@@ -332,9 +361,10 @@ static void attend(const struct ops_attention *a, const struct ops_row *row, uin
 {
     uint32_t dim = a->kv->shape.head_dim, own = row->pos + i,
              kv_head = head / (a->heads / a->kv->shape.heads);
+    uint32_t first = a->window && own >= a->window ? own - a->window + 1 : 0;
     size_t of = ((size_t)(row->first + i) * a->heads + head) * dim;
     double max = -INFINITY, total = 0;
-    for (uint32_t p = 0; p <= own; p++) {
+    for (uint32_t p = first; p <= own; p++) {
         const float *k = seen(a, row, 0, p, kv_head);
         double s = 0;
         for (uint32_t c = 0; c < dim; c++)
@@ -343,7 +373,7 @@ static void attend(const struct ops_attention *a, const struct ops_row *row, uin
         max = fmax(max, scores[p]);
     }
     memset(sum, 0, dim * sizeof *sum);
-    for (uint32_t p = 0; p <= own; p++) {
+    for (uint32_t p = first; p <= own; p++) {
         const float *v = seen(a, row, 1, p, kv_head);
         double e = exp(scores[p] - max);
         total += e;
@@ -384,6 +414,7 @@ static void gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint3
 const struct ops ops_ref = {
     .name = "ref",
     .plain_memory = true,
+    .extras = OPS_EXTRA_BIAS | OPS_EXTRA_GEGLU | OPS_EXTRA_HEAD_NORM | OPS_EXTRA_WINDOW | OPS_EXTRA_NORM_ADD,
     .open = dev_open,
     .close = dev_close,
     .describe = dev_describe,
@@ -407,4 +438,5 @@ const struct ops ops_ref = {
     .matmul = matmul,
     .attention = attention,
     .gather = gather,
+    .norm_add = norm_add,
 };

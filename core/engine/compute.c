@@ -72,7 +72,7 @@ static void queue_feed_forward(struct stage *st, uint32_t layer, const float *at
 
 void compute_embed(struct stage *st, const struct flight *f)
 {
-    st->engine->ops->embed(st->dev, st->token_embd, f->ids, f->n_tokens, st->scratch.x);
+    st->engine->ops->embed(st->dev, st->token_embd, f->ids, f->n_tokens, 1, st->scratch.x);
 }
 
 void compute_layer(struct stage *st, const struct flight *f, uint32_t layer)

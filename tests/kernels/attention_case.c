@@ -105,7 +105,7 @@ static void window_fill(const struct world *w, struct window *x, const struct se
         for (uint32_t i = 0; i < all; i++)
             x->q[(size_t)token * all + i] = noise(seed, 0, pos, i) * w->shape.loud;
         for (uint32_t i = 0; i < kv; i++) {
-            const bool broken = s->nan_from && pos >= s->nan_from;
+            const bool broken = (s->nan_from && pos >= s->nan_from) || pos < s->nan_to;
             x->k[(size_t)token * kv + i] = broken ? NAN : noise(seed, 1, pos, i);
             x->v[(size_t)token * kv + i] = broken ? NAN : noise(seed, 2, pos, i);
         }
@@ -147,7 +147,11 @@ static void attend(struct world *w, struct window *x, uint32_t layer, uint32_t c
 {
     const size_t kv = (size_t)tokens * w->shape.kv_heads * w->shape.head_dim, all = kv * w->shape.ratio;
     const size_t pairs = (size_t)tokens * w->shape.rope_dims / 2;
+    const uint32_t dim = w->shape.head_dim;
     char err[200] = "";
+    float norms[2][SHAPE_HEAD_DIM_MAX];
+    for (uint32_t i = 0; i < 2 * dim; i++)
+        norms[i / dim][i % dim] = 1 + 0.3f * noise(7, 3, layer, i);
     struct ops_attention a = { .kv = w->kv,
                                .layer = layer,
                                .rows = x->rows,
@@ -162,7 +166,11 @@ static void attend(struct world *w, struct window *x, uint32_t layer, uint32_t c
                                .rope_cos = sent(w, x->cosine, pairs),
                                .rope_sin = sent(w, x->sine, pairs),
                                .rope_dims = w->shape.rope_dims,
-                               .rope_halves = w->shape.halves };
+                               .rope_halves = w->shape.halves,
+                               .q_norm = w->shape.normed ? sent(w, norms[0], dim) : NULL,
+                               .k_norm = w->shape.normed ? sent(w, norms[1], dim) : NULL,
+                               .norm_eps = 1e-2f, /* large enough to be missed */
+                               .window = w->shape.window };
     w->ops->attention(w->dev, &a);
     received(w, a.q, x->q, all);
     received(w, a.k, x->k, kv);
@@ -170,6 +178,8 @@ static void attend(struct world *w, struct window *x, uint32_t layer, uint32_t c
     w->ops->release(w->dev, (float *)(uintptr_t)a.v);
     w->ops->release(w->dev, (float *)(uintptr_t)a.rope_cos);
     w->ops->release(w->dev, (float *)(uintptr_t)a.rope_sin);
+    w->ops->release(w->dev, (float *)(uintptr_t)a.q_norm);
+    w->ops->release(w->dev, (float *)(uintptr_t)a.k_norm);
     if (w->ops->sync(w->dev, err, sizeof err) < 0) {
         fprintf(stderr, "%s\n", err);
         abort();

@@ -10,7 +10,9 @@ struct shape {
     enum ops_kv_type type;
     uint32_t rope_dims;
     bool halves;
-    float loud; /* factor on the queries: large ones make one key win */
+    float loud;      /* factor on the queries: large ones make one key win */
+    uint32_t window; /* 0: none */
+    bool normed;     /* queries and keys */
 };
 
 /* A device with one pool of blocks. */
@@ -27,6 +29,7 @@ struct sequence {
     uint32_t seed;
     uint32_t n;        /* positions fed */
     uint32_t nan_from; /* keys and values from this position on are NaN; 0: none */
+    uint32_t nan_to;   /* those before this position are */
     uint32_t blocks[1024];
     float *out, *q, *k; /* [position][heads or kv heads][head_dim] */
 };

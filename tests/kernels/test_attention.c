@@ -35,12 +35,24 @@ static const struct shape smol = {
 };
 
 static const struct shape shapes[] = {
-    { 3, 3, 64, OPS_KV_F16, 64, false, 1 },   { 3, 3, 64, OPS_KV_F32, 64, true, 1 },
-    { 2, 1, 20, OPS_KV_F16, 20, true, 2 },    { 1, 16, 80, OPS_KV_F16, 32, true, 1 },
-    { 2, 4, 128, OPS_KV_F32, 128, false, 1 }, { 1, 7, 8, OPS_KV_F16, 0, false, 3 },
-    { 1, 2, 256, OPS_KV_F16, 256, true, 1 },  { 5, 5, 34, OPS_KV_F32, 34, false, 1 },
-    { 1, 8, 96, OPS_KV_F16, 96, true, 40 },   { 2, 3, 2, OPS_KV_F32, 2, true, 10 },
+    { 3, 3, 64, OPS_KV_F16, 64, false, 1, 0, false },   { 3, 3, 64, OPS_KV_F32, 64, true, 1, 0, false },
+    { 2, 1, 20, OPS_KV_F16, 20, true, 2, 0, false },    { 1, 16, 80, OPS_KV_F16, 32, true, 1, 0, false },
+    { 2, 4, 128, OPS_KV_F32, 128, false, 1, 0, false }, { 1, 7, 8, OPS_KV_F16, 0, false, 3, 0, false },
+    { 1, 2, 256, OPS_KV_F16, 256, true, 1, 0, false },  { 5, 5, 34, OPS_KV_F32, 34, false, 1, 0, false },
+    { 1, 8, 96, OPS_KV_F16, 96, true, 40, 0, false },   { 2, 3, 2, OPS_KV_F32, 2, true, 10, 0, false },
 };
+
+#ifndef TEST_CUDA
+/* Windows around the borders of blocks (64) and splits (256), smaller than a group's rows and than a tile. */
+static const struct shape windowed[] = {
+    { 3, 3, 64, OPS_KV_F16, 64, false, 1, 64, false },  { 1, 4, 32, OPS_KV_F32, 32, true, 1, 63, true },
+    { 2, 1, 20, OPS_KV_F16, 20, true, 2, 65, true },    { 1, 16, 80, OPS_KV_F16, 32, true, 1, 1, false },
+    { 1, 7, 8, OPS_KV_F16, 0, false, 3, 2, true },      { 1, 2, 256, OPS_KV_F16, 256, true, 1, 256, true },
+    { 5, 5, 34, OPS_KV_F32, 34, false, 1, 17, false },  { 1, 8, 96, OPS_KV_F16, 96, true, 1, 128, true },
+    { 1, 1, 16, OPS_KV_F32, 16, true, 1, 255, false },  { 1, 3, 24, OPS_KV_F32, 24, true, 1, 257, false },
+    { 2, 3, 2, OPS_KV_F32, 2, true, 10, 100000, true },
+};
+#endif
 
 /* Blocks of a sequence out of order and apart: 3, 10, 17, ... modulo a pool size that 7 does not divide. */
 static void scatter_blocks(struct sequence *s, uint32_t first, uint32_t pool)
@@ -125,6 +137,51 @@ Test(attention, agrees_with_the_reference_over_several_splits)
     compare_with_reference(&smol, 3 * CPU_SPLIT + 7, 512);
 }
 
+#ifndef TEST_CUDA
+Test(attention, windows_and_head_norms_agree_with_the_reference)
+{
+    for (size_t i = 0; i < LENGTH(windowed); i++)
+        compare_with_reference(&windowed[i], 2 * CPU_SPLIT + 70, 97);
+}
+
+/* The reference itself by plain loops over all positions at once: f32, one head, no rotation. */
+Test(attention, the_reference_looks_at_the_window_and_no_further)
+{
+    const struct shape shape = { 1, 1, 4, OPS_KV_F32, 0, false, 1, 5, false };
+    bool there;
+    enum { N = 12 };
+    struct sequence all = run_alone(&shape, NULL, 1, N, N, &there);
+    for (uint32_t own = 0; own < N; own++) {
+        /* The last 5 positions up to its own, alone in a sequence without a window. */
+        const struct shape open = { 1, 1, 4, OPS_KV_F32, 0, false, 1, 0, false };
+        const uint32_t from = own < 4 ? 0 : own - 4;
+        double score[N], total = 0, sum[4] = { 0 };
+        struct world w;
+        struct sequence s;
+        cr_assert(world_open(&w, &open, NULL, 1, 1, 41));
+        sequence_init(&s, &w, 5, N);
+        scatter_blocks(&s, 3, 41);
+        feed_alone(&w, &s, N, N);
+        float cells[2 * OPS_BLOCK_TOKENS * 4]; /* K, then V of one block */
+        w.ops->kv_get(w.kv, s.blocks[0], N, cells);
+        for (uint32_t p = from; p <= own; p++) {
+            score[p] = 0;
+            for (uint32_t d = 0; d < 4; d++)
+                score[p] += (double)s.q[own * 4 + d] * cells[p * 4 + d];
+            total += exp(score[p] / 2);
+        }
+        for (uint32_t p = from; p <= own; p++)
+            for (uint32_t d = 0; d < 4; d++)
+                sum[d] += exp(score[p] / 2) / total * cells[(N + p) * 4 + d];
+        for (uint32_t d = 0; d < 4; d++)
+            cr_expect_float_eq(all.out[own * 4 + d], sum[d], 1e-6, "position %u", own);
+        sequence_free(&s);
+        world_close(&w);
+    }
+    sequence_free(&all);
+}
+#endif
+
 Test(attention, one_token_sees_only_itself)
 {
     struct world w;
@@ -173,6 +230,45 @@ Test(attention, what_comes_later_in_the_window_is_never_multiplied)
         }
 }
 
+#ifndef TEST_CUDA
+/* What lies before the window is not multiplied either. */
+static void earlier_nan(const struct shape *shape, const char *isa, uint32_t chunk)
+{
+    enum { POSITIONS = 600 };
+    struct world w;
+    if (!world_open(&w, shape, isa, 2, 1, 24))
+        return;
+    struct sequence good, bad;
+    sequence_init(&good, &w, 6, POSITIONS);
+    sequence_init(&bad, &w, 6, POSITIONS);
+    for (uint32_t i = 0; i < 12; i++) {
+        good.blocks[i] = i;
+        bad.blocks[i] = 12 + i;
+    }
+    bad.nan_to = 200;
+    feed_alone(&w, &good, POSITIONS, chunk);
+    feed_alone(&w, &bad, POSITIONS, chunk);
+    const size_t row = (size_t)world_heads(&w) * shape->head_dim, sees_none = bad.nan_to + shape->window - 1;
+    cr_expect_arr_eq(bad.out + sees_none * row, good.out + sees_none * row,
+                     (POSITIONS - sees_none) * row * sizeof(float), "%s, window %u, chunks of %u", isa,
+                     shape->window, chunk);
+    cr_expect(isnan(bad.out[(sees_none - 1) * row]), "%s, window %u: the one before sees a NaN", isa,
+              shape->window);
+    sequence_free(&good);
+    sequence_free(&bad);
+    world_close(&w);
+}
+
+Test(attention, what_lies_before_the_window_is_never_multiplied)
+{
+    for (size_t i = 0; i < LENGTH(isas); i++)
+        for (size_t k = 0; k < 3; k++) {
+            earlier_nan(&windowed[k], isas[i], 1);
+            earlier_nan(&windowed[k], isas[i], 300);
+        }
+}
+#endif
+
 /* ---- the same bits ---- */
 
 static void expect_same_bits(const struct shape *shape, uint32_t positions)
@@ -207,6 +303,14 @@ Test(attention, bits_depend_on_neither_chunks_threads_nor_isa_for_odd_shapes)
     for (size_t i = 1; i < LENGTH(shapes); i++)
         expect_same_bits(&shapes[i], 131);
 }
+
+#ifndef TEST_CUDA
+Test(attention, bits_with_windows_and_norms_depend_on_neither_chunks_threads_nor_isa)
+{
+    for (size_t i = 0; i < LENGTH(windowed); i++)
+        expect_same_bits(&windowed[i], CPU_SPLIT + 150);
+}
+#endif
 
 Test(attention, portable_bits_depend_on_neither_chunks_nor_threads)
 {

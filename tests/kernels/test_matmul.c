@@ -43,6 +43,9 @@ static void prepare_double(const struct product_case *c, uint32_t row, double *y
             y[i] = y[i] * c->norm[i] / sqrt(sum / c->cols + (double)1e-5f);
         if (c->prepare == OPS_SWIGLU)
             y[i] = y[i] / (1 + exp(-y[i])) * c->x2[(size_t)row * c->cols + i];
+        if (c->prepare == OPS_GEGLU)
+            y[i] = y[i] * (1 + tanh(0.7978845608028654 * (y[i] + 0.044715 * pow(y[i], 3)))) / 2 *
+                   c->x2[(size_t)row * c->cols + i];
     }
 }
 
@@ -78,6 +81,10 @@ static void check_row(const struct product_case *c, const char *who, uint32_t j,
     for (uint32_t r = 0; r < rows; r++) {
         size_t row_bytes = (size_t)cols / info->block * info->bytes;
         double sum = c->add ? c->start[j][(size_t)row * rows + r] : 0, size = fabs(sum), ties = 0;
+        if (c->bias[j]) {
+            sum += c->bias[j][r];
+            size += fabs((double)c->bias[j][r]);
+        }
         quant_dequantize(c->type[j], c->weight[j] + r * row_bytes, cols, w);
         for (uint32_t i = 0; i < cols; i++) {
             sum += w[i] * y[i];
@@ -431,7 +438,7 @@ Test(matmul, embedding_rows_are_the_dequantized_file)
         struct ops_weight *w = NULL;
         int32_t ids[N];
         char err[200] = "";
-        float want[COLS];
+        float want[COLS], scale = i % 2 ? 1 : 25.298222f;
         if (!dut_open(&d, i / 6 < ISAS ? isas[i / 6] : NULL, 2, false))
             continue;
         const struct quant_info *info = quant_info_find(types[i % 6]);
@@ -442,14 +449,14 @@ Test(matmul, embedding_rows_are_the_dequantized_file)
         for (int k = 0; k < N; k++)
             ids[k] = (int32_t)rng_range(&r, 0, ROWS - 1);
         float *out = d.ops->alloc(d.dev, N * COLS * sizeof *out);
-        d.ops->embed(d.dev, w, ids, N, out);
+        d.ops->embed(d.dev, w, ids, N, scale, out);
         float *got = dut_download(&d, out, N * COLS);
         for (int k = 0; k < N; k++) {
             quant_dequantize(types[i % 6], raw + (size_t)ids[k] * (COLS / info->block) * info->bytes, COLS,
                              want);
             for (int col = 0; col < COLS; col++)
-                cr_assert(got[k * COLS + col] == want[col], "%s %s id %d col %d: %g, should be %g", d.name,
-                          info->name, ids[k], col, (double)got[k * COLS + col], (double)want[col]);
+                cr_assert(got[k * COLS + col] == scale * want[col], "%s %s id %d col %d: %g, should be %g",
+                          d.name, info->name, ids[k], col, (double)got[k * COLS + col], (double)want[col]);
         }
         free(got);
         d.ops->release(d.dev, out);
@@ -458,6 +465,55 @@ Test(matmul, embedding_rows_are_the_dequantized_file)
         dut_close(&d);
     }
 }
+
+#ifndef TEST_CUDA
+/* Of rows of 1 .. 700 numbers: in double, and the same bits on every instruction set and number of threads.
+ */
+Test(matmul, norm_add_adds_the_norm_of_each_row)
+{
+    struct rng r = { 3 };
+    for (uint32_t k = 0; k < 40; k++) {
+        uint32_t cols = rng_range(&r, 1, k % 4 ? 100 : 700), n = rng_range(&r, 1, k % 5 ? 9 : 40);
+        float *x = case_floats(&r, (size_t)n * cols, 3), *norm = case_floats(&r, cols, 1),
+              *start = case_floats(&r, (size_t)n * cols, 2), *first = NULL;
+        for (size_t i = 0; i < 2 * ISAS + 1; i++) {
+            struct dut d;
+            if (!dut_open(&d, i < 2 * ISAS ? isas[i / 2] : NULL, 1 + i % 2, false))
+                continue;
+            float *dx = dut_upload(&d, x, (size_t)n * cols), *dnorm = dut_upload(&d, norm, cols);
+            float *out = dut_upload(&d, start, (size_t)n * cols);
+            d.ops->norm_add(d.dev, dx, dnorm, 1e-3f, n, cols, out);
+            float *got = dut_download(&d, out, (size_t)n * cols);
+            for (uint32_t row = 0; row < n; row++) {
+                double sum = 0;
+                for (uint32_t c = 0; c < cols; c++)
+                    sum += pow(x[row * cols + c], 2);
+                for (uint32_t c = 0; c < cols; c++) {
+                    uint32_t at = row * cols + c;
+                    double want = start[at] + x[at] / sqrt(sum / cols + (double)1e-3f) * norm[c];
+                    cr_assert_float_eq(got[at], want, 3e-6 * (1 + fabs(want)), "%s: row %u of %u, column %u",
+                                       d.name, row, n, c);
+                }
+            }
+            bool is_vector = i >= 2 && i < 2 * ISAS; /* isas[0] is portable */
+            if (is_vector && first)
+                cr_assert_arr_eq(got, first, (size_t)n * cols * sizeof *got, "%s", d.name);
+            d.ops->release(d.dev, dx);
+            d.ops->release(d.dev, dnorm);
+            d.ops->release(d.dev, out);
+            dut_close(&d);
+            if (is_vector && !first)
+                first = got;
+            else
+                free(got);
+        }
+        free(first);
+        free(x);
+        free(norm);
+        free(start);
+    }
+}
+#endif
 
 Test(matmul, gather_takes_rows_by_index)
 {
