@@ -10,6 +10,7 @@
 #include "cmd_serve_notify.h"
 #include "cmd_serve_reload.h"
 #include "sched/placement.h"
+#include "sched/slotfile.h"
 #include "sched/slotio.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -142,7 +143,11 @@ static int open_save_dir(struct server *s, char *err, size_t errlen)
     sched_slot_kind(l->engine, l->name, &s->slot_kind);
     memcpy(s->slot_kind.model, l->model_print, sizeof s->slot_kind.model);
     memcpy(s->slot_kind.tokenizer, l->tokenizer_print, sizeof s->slot_kind.tokenizer);
-    return check_save_dir(s->config, &s->save_dir, err, errlen);
+    int r = check_save_dir(s->config, &s->save_dir, err, errlen);
+    uint32_t n = r == 0 && s->save_dir >= 0 ? slotfile_sweep(s->save_dir) : 0;
+    if (n)
+        log_write(LOG_WARN, "save_dir", "removed=%u reason=\"left by saves that were killed\"", n);
+    return r;
 }
 
 static json_t *policy_json(void *reload)

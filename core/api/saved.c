@@ -77,16 +77,17 @@ static bool read_salt(struct exchange *ex, const json_t *body, const uint64_t **
 }
 
 /* How the scheduler's answer and the disk's become HTTP's. */
-static int status_of(int r)
+static int status_of(int r, bool restores)
 {
     switch (r) {
     case -EBUSY:
         return 409;
     case -ENODATA:
         return 400;
-    case -ENOENT:
-        return 404;
+    case -ENOENT: /* a folder that is gone is the operator's to mend */
+        return restores ? 404 : 500;
     case -EINVAL:
+    case -EISDIR:
     case -ELOOP:
         return 422;
     case -ENOSPC:
@@ -99,6 +100,11 @@ static int status_of(int r)
     default:
         return 500;
     }
+}
+
+static bool about_name(int r, bool restores)
+{
+    return r == -EINVAL || r == -EISDIR || (restores && r == -ENOENT);
 }
 
 static void log_outcome(const struct exchange *ex, const char *action, int32_t slot, const char *name,
@@ -145,7 +151,7 @@ static void read_files(struct exchange *ex, const json_t *body, bool restores)
     int r = restores ? sched_slot_restore(o->sched, &c, &done, err, sizeof err)
                      : sched_slot_save(o->sched, &c, &done, err, sizeof err);
     if (r < 0)
-        fail(ex, status_of(r), r == -EINVAL || r == -ENOENT ? "filename" : NULL, "%s", err);
+        fail(ex, status_of(r, restores), about_name(r, restores) ? "filename" : NULL, "%s", err);
     else
         write_reply(ex, restores, c.slot, c.name, &done);
     log_outcome(ex, restores ? "restore" : "save", c.slot, c.name, &done);
@@ -171,7 +177,7 @@ static void read_erase(struct exchange *ex, json_t *body)
         return;
     int r = sched_slot_erase(ex->api->o.sched, slot, &done.tokens, err, sizeof err);
     if (r < 0)
-        fail(ex, status_of(r), NULL, "%s", err);
+        fail(ex, status_of(r, false), NULL, "%s", err);
     else
         buf_printf(&ex->reply, "{\"id_slot\":%d,\"n_erased\":%u}", slot, done.tokens);
     log_outcome(ex, "erase", slot, "-", &done);

@@ -173,7 +173,7 @@ static bool may_choose(const struct sched *s, const struct job *j)
     if (j->id_slot < 0 || (uint32_t)j->id_slot >= s->h.n)
         return false;
     const struct slots_history *h = slots_at(s->h.table, (uint32_t)j->id_slot);
-    return !h->busy && (!h->n || h->salt == j->salt);
+    return !h->busy && !h->excluded && (!h->n || h->salt == j->salt);
 }
 
 /* A job gets the slot it asks for; all others are the policy's to place. */

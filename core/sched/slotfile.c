@@ -2,6 +2,7 @@
 #include "sched/slotfile.h"
 #include "util/checksum.h"
 #include "util/rng.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -9,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define MAGIC "berthkv\n"
 #define VERSION 1u
 #define SUM_BYTES 8u
+#define UNFINISHED_DIGITS 16u /* behind a '~', which no name has */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "keys and values are written as they lie in memory");
@@ -85,6 +88,40 @@ void slotfile_close(struct slotfile *f)
     if (*f->unfinished)
         unlinkat(f->dir, f->unfinished, 0);
     free(f);
+}
+
+static bool is_unfinished(const char *name)
+{
+    const char *mark = strrchr(name, '~');
+    return mark && strlen(mark + 1) == UNFINISHED_DIGITS &&
+           strspn(mark + 1, "0123456789abcdef") == UNFINISHED_DIGITS;
+}
+
+static bool remove_left_over(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    bool removed = flock(fd, LOCK_EX | LOCK_NB) == 0 && unlinkat(dir, name, 0) == 0;
+    close(fd);
+    return removed;
+}
+
+uint32_t slotfile_sweep(int dir)
+{
+    /* A descriptor of its own: reading moves it, and closedir closes it. */
+    int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    uint32_t n = 0;
+    if (!list) {
+        if (fd >= 0)
+            close(fd);
+        return 0;
+    }
+    for (const struct dirent *e; (e = readdir(list));)
+        n += is_unfinished(e->d_name) && remove_left_over(dir, e->d_name);
+    closedir(list);
+    return n;
 }
 
 uint64_t slotfile_bytes(const struct slotfile *f)
@@ -190,6 +227,7 @@ static int create_unfinished(struct slotfile *f, char *err, size_t errlen)
     if (f->fd < 0)
         return fail(f, -errno, "cannot be created", err, errlen);
     memcpy(f->unfinished, name, sizeof name);
+    (void)flock(f->fd, LOCK_EX | LOCK_NB); /* as long as it is locked it is no left-over: slotfile_sweep */
     /* A disk that is full says so before anything was copied. Not every file system can tell. */
     if (fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)whole_size(f->n_tokens, f->token_bytes)) < 0 &&
         errno != EOPNOTSUPP && errno != ENOSYS && errno != EINTR)
@@ -228,13 +266,9 @@ int slotfile_write(struct slotfile *f, const void *piece, uint32_t n, char *err,
 
 int slotfile_finish(struct slotfile *f, uint64_t *ret_bytes, char *err, size_t errlen)
 {
-    int fd = f->fd;
     if (f->at != f->n_tokens || f->bytes != whole_size(f->n_tokens, f->token_bytes))
         return refuse(f, err, errlen, "%" PRIu32 " of %" PRIu32 " tokens were written", f->at, f->n_tokens);
-    if (fsync(fd) < 0)
-        return fail(f, -errno, "cannot be written", err, errlen);
-    f->fd = -1;
-    if (close(fd) < 0)
+    if (fsync(f->fd) < 0)
         return fail(f, -errno, "cannot be written", err, errlen);
     if (renameat(f->dir, f->unfinished, f->dir, f->name) < 0)
         return fail(f, -errno, "cannot get its name", err, errlen);

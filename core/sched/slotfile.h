@@ -64,3 +64,7 @@ uint64_t slotfile_bytes(const struct slotfile *f);
 
 /* One that is being written and was not finished leaves nothing behind. NULL is fine. */
 void slotfile_close(struct slotfile *f);
+
+/* Removes what processes left that were killed as they wrote; what somebody is writing stays. Returns how
+ * many files that were. */
+uint32_t slotfile_sweep(int dir);

@@ -1,9 +1,12 @@
 """Conversations in files: POST /slots/{id}?action=save|restore|erase. A restart in between costs nothing; what is wrong is told,
 and then the slot is as it was."""
 import hashlib
+import json
 import os
 import random
+import re
 import resource
+import signal
 import threading
 import time
 
@@ -215,13 +218,42 @@ def test_a_folder_that_is_not_there_is_told_at_start(start_server, berth, tmp_pa
         assert server.wait() == 1 and "cache.save_dir" in server.log
 
 
+def test_what_a_killed_server_left_is_removed_by_the_next_one(start_server, folder):
+    (folder / "talk~0123456789abcdef").write_bytes(b"half of a conversation")
+    (folder / "notes~").write_text("somebody's own")
+    server = start_server({**SLOTS, "cache.save_dir": folder})
+    assert os.listdir(folder) == ["notes~"]
+    assert re.search(r"save_dir\b.* removed=1 ", server.log)
+
+
+def test_what_is_the_operators_to_mend_is_not_the_callers_fault(start_server, folder):
+    server = start_server({**SLOTS, "cache.save_dir": folder})
+    turn(server, [], 0)
+    (folder / "taken").mkdir()
+    error = error_of(act(server, 0, "save", "taken"), 422)
+    assert error["message"] == "taken: cannot get its name: Is a directory" and error["param"] == "filename"
+    assert error_of(act(server, 0, "restore", "taken"), 422)["message"] == "taken: it is no regular file"
+    (folder / "taken").rmdir()
+    assert os.listdir(folder) == []
+    folder.rmdir()
+    error = error_of(act(server, 0, "save", "x"), 500)
+    assert error["message"] == "x: cannot be created: No such file or directory" and error["param"] is None
+
+
+def hang_up(server, path, body):
+    """A request whose client is gone before it is answered."""
+    data = json.dumps(body).encode()
+    with server.connect() as s:
+        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+
+
 @pytest.mark.tsan
-@pytest.mark.parametrize("stages", [1, 2])
-def test_conversations_come_and_go_while_others_run(start_server, folder, stages):
-    """Slots are saved, restored and emptied at random while requests use them. Nothing fails but what must, and every answer
-    is the one that it is alone."""
-    server = start_server({**SLOTS, "cache.save_dir": folder, "engine.stages": stages, "engine.threads": stages, "engine.kv_tokens": 2048,
-                           "model.context": 512})
+@pytest.mark.parametrize("stages, groups, windows", [(1, 2, "padded"), (3, 2, "active")])
+def test_conversations_come_and_go_while_others_run(start_server, folder, stages, groups, windows):
+    """Slots are saved, restored and emptied at random while requests use them, some of whose clients go, and while the
+    configuration is read again and again. Nothing fails but what must, and every answer is the one that it is alone."""
+    server = start_server({**SLOTS, "cache.save_dir": folder, "engine.stages": stages, "engine.threads": stages, "engine.groups": groups,
+                           "engine.windows": windows, "engine.kv_tokens": 2048, "model.context": 512})
     body = {"temperature": 0, "max_tokens": 24, "ignore_eos": True}
     prompts = [f"{i} " + LONG[:300 + 40 * i] for i in range(4)]
 
@@ -232,14 +264,19 @@ def test_conversations_come_and_go_while_others_run(start_server, folder, stages
     wrong, done = [], threading.Event()
 
     def ask(i):
-        for _ in range(12):
-            if answer(prompts[i]) != alone[i]:
+        for k in range(12):
+            reply = post(server, "/v1/completions", {**body, "prompt": prompts[i], "n": 1 + k % 2, "cache_salt": "ab"[k // 6]})
+            if [choice["text"] for choice in reply.json()["choices"]] != [alone[i]] * (1 + k % 2):
                 wrong.append(i)
 
     def carry(seed):
         rng = random.Random(seed)
         while not done.is_set():
             action, name = rng.choice(["save", "save", "restore", "erase"]), f"f{rng.randrange(3)}"
+            if rng.random() < 0.3:
+                hang_up(server, *rng.choice([(f"/slots/{rng.randrange(4)}?action={action}", {"filename": name}),
+                                             ("/v1/completions", {**body, "prompt": prompts[0], "max_tokens": 200, "n": 3})]))
+                server.signal(signal.SIGHUP)
             status = act(server, rng.randrange(4), action, name).status_code
             if status not in (200, 400, 404, 409, 503):
                 wrong.append((action, status))

@@ -359,6 +359,44 @@ Test(slotfile, one_that_was_not_finished_has_never_been_there)
     cr_expect_eq(try_read("x", &limits, err), 0, "the one before is as it was: %s", err);
 }
 
+static void touch(const char *name)
+{
+    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    cr_assert_geq(fd, 0);
+    close(fd);
+}
+
+Test(slotfile, what_a_killed_process_left_is_removed_and_nothing_else)
+{
+    static const char *const stay[] = {
+        "x", "y~0123456789abcde", "y~0123456789abcdef0", "y~0123456789abcdeg", "~y", "y~0123456789ABCDEF"
+    };
+    static const char *const go[] = { "y~0123456789abcdef", "a.b~ffffffffffffffff" };
+    int32_t tokens[TOKENS];
+    unsigned char kv[TOKENS * TOKEN_BYTES];
+    char err[400] = "";
+    struct slotfile *f;
+    uint64_t bytes;
+    fill(tokens, kv);
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        touch(stay[i]);
+    for (size_t i = 0; i < sizeof go / sizeof *go; i++)
+        touch(go[i]);
+    cr_assert_eq(slotfile_create(dir, "z", &kind, &history, tokens, &f, err, sizeof err), 0);
+    cr_expect_eq(slotfile_sweep(dir), 2);
+    for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
+        cr_expect_eq(faccessat(dir, stay[i], F_OK, 0), 0, "%s", stay[i]);
+    cr_expect_eq(n_files(), 7);
+    for (uint32_t at = 0; at < TOKENS; at += 64)
+        cr_expect_eq(
+            slotfile_write(f, kv + at * TOKEN_BYTES, TOKENS - at < 64 ? TOKENS - at : 64, err, sizeof err),
+            0);
+    cr_expect_eq(slotfile_finish(f, &bytes, err, sizeof err), 0, "somebody writes it: it stays: %s", err);
+    slotfile_close(f);
+    cr_expect_eq(try_read("z", &limits, err), 0, "%s", err);
+    cr_expect_eq(slotfile_sweep(dir), 0);
+}
+
 Test(slotfile, a_full_disk_says_so_and_leaves_nothing)
 {
     char err[400] = "";

@@ -391,6 +391,81 @@ static bool halted(void *arg)
     return false;
 }
 
+Test(slotio, a_slot_that_is_saved_is_nobodys_not_even_by_its_number)
+{
+    struct rig r = open_rig(&rig_options, 2048);
+    int32_t *a = prompt_of(17, 150), *b = prompt_of(18, 100);
+    struct heard h;
+    talk(&r, a, 150, 5, 0, 0, &h);
+    heard_clear(&h);
+    struct other other = { .r = &r, .c = call_of(0, "a") };
+    other.c.stop = halted;
+    atomic_store(&halt.asked, 1); /* before the only piece */
+    pthread_create(&other.thread, NULL, other_main, &other);
+    while (atomic_load(&halt.asked) < 2)
+        sched_yield();
+    talk(&r, b, 100, 5, 0, 0, &h);
+    cr_expect_gt(h.slot, 0, "slot %d", h.slot);
+    heard_clear(&h);
+    talk(&r, a, 150, 5, 0, 0, &h);
+    cr_expect_eq(h.timings.cached, 149, "its prefix is there for all");
+    heard_clear(&h);
+    atomic_store(&halt.go, true);
+    pthread_join(other.thread, NULL);
+    cr_expect_eq(other.rc, 0, "%s", other.err);
+    talk(&r, b, 100, 5, 0, 0, &h);
+    cr_expect_eq(h.slot, 0, "it is to be had again");
+    heard_clear(&h);
+    rig_close(&r);
+    free(a);
+    free(b);
+}
+
+/* A file may be right in all its checksums and hold what no model ever computed. */
+Test(slotio, keys_and_values_that_are_no_numbers_harm_nobody_else)
+{
+    struct rig r = open_rig(&rig_options, 2048);
+    int32_t *prompt = prompt_of(19, 150);
+    const struct slotfile_history history = { .n_tokens = 150, .turn_tokens = 150, .turns = 1 };
+    unsigned char *kv = malloc(64 * kind.token_bytes);
+    struct heard cold, h;
+    struct slotfile *f;
+    uint64_t bytes;
+    uint32_t n;
+    talk(&r, prompt, 150, 20, 1, 0, &cold);
+    cr_assert_eq(erase(&r, 1, &n), 0);
+    for (int fill = 0; fill < 2; fill++) {
+        struct sched_slot_call c = call_of(0, "a");
+        memset(kv, fill ? 0xFF : 0x7B, 64 * kind.token_bytes); /* NaN; numbers so large that sums overflow */
+        cr_assert_eq(slotfile_create(c.dir, c.name, &kind, &history, prompt, &f, err, sizeof err), 0);
+        for (uint32_t at = 0; at < 150; at += 64)
+            cr_assert_eq(slotfile_write(f, kv, 150 - at < 64 ? 150 - at : 64, err, sizeof err), 0);
+        cr_assert_eq(slotfile_finish(f, &bytes, err, sizeof err), 0, "%s", err);
+        slotfile_close(f);
+        cr_assert_eq(restore(&r, 0, "a"), 0, "%s", err);
+        for (int sampled = 0; sampled < 2; sampled++) {
+            heard_init(&h);
+            struct sched_job job = job_of(prompt, 150, 20, &h);
+            job.sampling.temperature = (float)sampled;
+            job.sampling.n_top_logprobs = 3;
+            run_job(&r, &job);
+            cr_expect_eq(h.timings.cached, 149);
+            cr_expect(h.stop == SCHED_STOP_LENGTH || (h.stop == SCHED_STOP_FAILED && *h.error));
+            heard_clear(&h);
+        }
+        cr_assert_eq(erase(&r, 0, &n), 0);
+        cr_assert_eq(erase(&r, SCHED_MAIN, &n), 0);
+    }
+    talk(&r, prompt, 150, 20, 2, 0, &h);
+    cr_expect_eq(h.timings.cached, 0);
+    expect_same(&h, &cold, "after all that and before");
+    heard_clear(&h);
+    heard_clear(&cold);
+    rig_close(&r);
+    free(kv);
+    free(prompt);
+}
+
 Test(slotio, what_comes_in_gives_way_to_requests)
 {
     struct rig r = open_rig(&rig_options, 512); /* 8 blocks */
