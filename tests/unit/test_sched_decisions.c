@@ -48,6 +48,27 @@ static const struct sched_placement *first_event(struct rig *r, enum sched_place
     return NULL;
 }
 
+static void listen(struct ear *e, struct sched_options *o)
+{
+    *e = (struct ear){ .lock = PTHREAD_MUTEX_INITIALIZER };
+    cr_assert_eq(policy_listeners_new(&o->listeners), 0);
+    cr_assert_eq(policy_listeners_add(o->listeners, (struct policy_listener){ hear, e }), 0);
+}
+
+/* A scheduler whose decisions the ear hears. */
+static struct rig open_heard(struct ear *e, const struct sched_options *from)
+{
+    struct sched_options o = *from;
+    listen(e, &o);
+    return rig_open(&o, 4096);
+}
+
+static void close_heard(struct rig *r, struct ear *e)
+{
+    ear_clear(e);
+    policy_listeners_free(r->o.listeners);
+}
+
 /* A conversation on main, then another one that parks it. */
 static void park_one(struct rig *r, struct heard *a, struct heard *b)
 {
@@ -64,14 +85,9 @@ static void park_one(struct rig *r, struct heard *a, struct heard *b)
 
 Test(sched_decisions, a_park_is_told_with_the_table_it_was_decided_by)
 {
-    struct policy_listeners *l;
-    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct ear ear;
     struct heard a, b;
-    struct sched_options o = rig_options;
-    cr_assert_eq(policy_listeners_new(&l), 0);
-    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
-    o.listeners = l;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = open_heard(&ear, &rig_options);
     park_one(&r, &a, &b);
     const struct sched_placement *done = first_event(&r, SCHED_PARK);
     cr_assert_not_null(done);
@@ -87,7 +103,7 @@ Test(sched_decisions, a_park_is_told_with_the_table_it_was_decided_by)
     cr_expect_gt(d->took_ns, 0);
     cr_expect_gt(d->time_ns, 1000000000ull * 1500000000ull, "wall clock");
     cr_expect_eq(d->request->prompt_tokens, 50);
-    cr_expect_eq(d->snapshot->n_slots, o.slots);
+    cr_expect_eq(d->snapshot->n_slots, r.o.slots);
     cr_expect_eq(d->snapshot->main_history->tokens, 119, "the table of that moment, not of now");
     cr_expect_eq(policy_at(d->snapshot, 0)->tokens, 0);
     cr_expect_gt(ear.shown, 0);
@@ -97,22 +113,16 @@ Test(sched_decisions, a_park_is_told_with_the_table_it_was_decided_by)
     cr_expect_not_null(s->answer.superseded);
     for (unsigned i = 1; i < ear.n; i++)
         cr_expect_gt(ear.at[i]->id, ear.at[i - 1]->id);
-    ear_clear(&ear);
-    policy_listeners_free(l);
+    close_heard(&r, &ear);
     heard_clear(&a);
     heard_clear(&b);
 }
 
 Test(sched_decisions, a_placement_is_told_with_what_every_candidate_would_cost)
 {
-    struct policy_listeners *l;
-    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct ear ear;
     struct heard a, b;
-    struct sched_options o = rig_options;
-    cr_assert_eq(policy_listeners_new(&l), 0);
-    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
-    o.listeners = l;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = open_heard(&ear, &rig_options);
     int32_t *p = prompt_of(1, 40), *q = prompt_of(2, 40);
     heard_init(&a);
     heard_init(&b);
@@ -143,9 +153,8 @@ Test(sched_decisions, a_placement_is_told_with_what_every_candidate_would_cost)
         considered += d->answer.candidate_loss[i] == d->answer.candidate_loss[i];
     }
     cr_expect_eq(busy, 1, "the other one had gone on in a slot");
-    cr_expect_eq(considered, o.slots - 1, "all but the busy one");
-    ear_clear(&ear);
-    policy_listeners_free(l);
+    cr_expect_eq(considered, r.o.slots - 1, "all but the busy one");
+    close_heard(&r, &ear);
     heard_clear(&a);
     heard_clear(&b);
     free(p);
@@ -154,20 +163,17 @@ Test(sched_decisions, a_placement_is_told_with_what_every_candidate_would_cost)
 
 Test(sched_decisions, one_that_was_removed_hears_nothing)
 {
-    struct policy_listeners *l;
-    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct ear ear;
     struct heard a, b;
     struct sched_options o = rig_options;
-    cr_assert_eq(policy_listeners_new(&l), 0);
-    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
-    policy_listeners_remove(l, (struct policy_listener){ hear, &ear });
-    cr_expect_not(policy_listeners_any(l));
-    o.listeners = l;
+    listen(&ear, &o);
+    policy_listeners_remove(o.listeners, (struct policy_listener){ hear, &ear });
+    cr_expect_not(policy_listeners_any(o.listeners));
     struct rig r = rig_open(&o, 4096);
     park_one(&r, &a, &b);
     rig_close(&r);
     cr_expect_eq(ear.n + ear.shown, 0);
-    policy_listeners_free(l);
+    close_heard(&r, &ear);
     heard_clear(&a);
     heard_clear(&b);
 }
@@ -185,15 +191,10 @@ static uint64_t came_back(const struct policy_decision *d, uint64_t age_ns)
 
 Test(sched_decisions, policies_are_told_how_soon_conversations_came_back)
 {
-    struct policy_listeners *l;
-    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct ear ear;
     struct heard h[3];
-    struct sched_options o = rig_options;
     size_t n;
-    cr_assert_eq(policy_listeners_new(&l), 0);
-    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
-    o.listeners = l;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = open_heard(&ear, &rig_options);
     for (int i = 0; i < 3; i++)
         heard_init(&h[i]);
     int32_t *first = prompt_of(1, 100), *other = prompt_of(2, 50);
@@ -219,8 +220,7 @@ Test(sched_decisions, policies_are_told_how_soon_conversations_came_back)
         if (w->edges_ns[i] > 15000000000u && w->edges_ns[i] < 60000000000u)
             late = w->at_risk[i];
     cr_expect_eq(late, 1, "only the second waited so long");
-    ear_clear(&ear);
-    policy_listeners_free(l);
+    close_heard(&r, &ear);
     free(first);
     free(turn);
     free(other);
@@ -230,18 +230,14 @@ Test(sched_decisions, policies_are_told_how_soon_conversations_came_back)
 
 Test(sched_decisions, a_policy_is_told_of_groups_their_rows_and_of_padding)
 {
-    struct policy_listeners *l;
-    struct ear ear = { .lock = PTHREAD_MUTEX_INITIALIZER };
+    struct ear ear;
     struct heard h[3];
     int32_t *p[3];
     struct sched_options o = rig_options;
-    cr_assert_eq(policy_listeners_new(&l), 0);
-    cr_assert_eq(policy_listeners_add(l, (struct policy_listener){ hear, &ear }), 0);
-    o.listeners = l;
     o.groups = 4;
     o.padded = true;
     o.rows = 8;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = open_heard(&ear, &o);
     for (uint32_t i = 0; i < 3; i++) {
         heard_init(&h[i]);
         p[i] = prompt_of(80 + i, 30);
@@ -263,8 +259,7 @@ Test(sched_decisions, a_policy_is_told_of_groups_their_rows_and_of_padding)
     }
     for (uint32_t i = 0; i < 8; i++)
         cr_expect_eq(policy_at(d->snapshot, i)->group, i / 2);
-    ear_clear(&ear);
-    policy_listeners_free(l);
+    close_heard(&r, &ear);
     for (uint32_t i = 0; i < 3; i++) {
         heard_clear(&h[i]);
         free(p[i]);

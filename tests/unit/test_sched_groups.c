@@ -1,5 +1,5 @@
 /* Groups and stages: several windows under way at once, each of one group. */
-#include "sched_rig.h"
+#include "sched_cast.h"
 
 /* What the first stage was given, window by window. */
 struct seen {
@@ -48,28 +48,10 @@ static void closed(struct rig *r)
     rig_close(r);
 }
 
-#define N 6
-
-struct cast {
-    struct heard h[N];
-    int32_t *p[N];
-    struct sched_job job[N];
-};
-
-static void cast_job(struct cast *c, uint32_t i, size_t n, uint32_t max_new)
+/* A job with a prompt of its own. */
+static void cast_own(struct cast *c, uint32_t i, size_t n, uint32_t max_new)
 {
-    heard_init(&c->h[i]);
-    c->p[i] = prompt_of(50 + i, n);
-    c->job[i] = job_of(c->p[i], n, max_new, &c->h[i]);
-}
-
-static void cast_clear(struct cast *c)
-{
-    for (uint32_t i = 0; i < N; i++) {
-        if (c->p[i])
-            heard_clear(&c->h[i]);
-        free(c->p[i]);
-    }
+    cast_job(c, (int)i, prompt_of(50 + i, n), n, max_new);
 }
 
 /* Submits a job and lets windows through until it has said something; then one stands. */
@@ -183,7 +165,7 @@ static struct rig two_under_way(struct cast *c, size_t n)
 {
     struct rig r = staged(2, 2, 4096);
     for (uint32_t i = 0; i < 2; i++) {
-        cast_job(c, i, n, 30);
+        cast_own(c, i, n, 30);
         c->job[i].id_slot = (int32_t)(4 * i);
     }
     rig_shut();
@@ -237,7 +219,7 @@ Test(sched_groups, a_stage_that_fails_ends_the_requests_of_its_window_and_no_oth
                                                : "the engine failed: stage 2 of 2 (layers 3-4): the device "
                                                  "failed, as it was told to");
     cr_expect_eq(c.h[1 - failed].stop, SCHED_STOP_LENGTH);
-    cast_job(&c, 2, 30, 10);
+    cast_own(&c, 2, 30, 10);
     run_job(&r, &c.job[2]);
     cr_expect_eq(c.h[2].stop, SCHED_STOP_LENGTH, "the server goes on");
     expect_balance(&r);
@@ -251,7 +233,7 @@ Test(sched_groups, one_that_is_cancelled_ends_when_its_window_is_back)
     struct cast c = { 0 };
     struct rig r = two_under_way(&c, 30);
     sched_cancel(r.s, c.h[0].job);
-    cast_job(&c, 2, 10, 1);
+    cast_own(&c, 2, 10, 1);
     cr_assert_eq(submit(&r, &c.job[2]), 0);
     heard_wait(&c.h[2], HEARD_STARTED); /* so the scheduler has looked at the cancel too */
     cr_expect_eq(c.h[0].done, 0);
@@ -271,8 +253,8 @@ Test(sched_groups, a_prefix_is_taken_from_one_whose_window_is_under_way)
 {
     struct cast c = { 0 };
     struct rig r = staged(2, 2, 4096);
-    cast_job(&c, 0, 100, 30);
-    cast_job(&c, 1, 120, 30);
+    cast_own(&c, 0, 100, 30);
+    cast_own(&c, 1, 120, 30);
     memcpy(c.p[1], c.p[0], 100 * sizeof *c.p[0]);
     c.job[0].id_slot = 0;
     c.job[1].id_slot = 4;
@@ -294,8 +276,8 @@ Test(sched_groups, one_on_main_makes_way_when_its_window_is_back)
     char text[400];
     struct cast c = { 0 };
     struct rig r = staged(2, 2, 4096);
-    cast_job(&c, 0, 200, 60);
-    cast_job(&c, 1, 40, 30);
+    cast_own(&c, 0, 200, 60);
+    cast_own(&c, 1, 40, 30);
     rig_shut();
     cr_assert_eq(submit(&r, &c.job[0]), 0);
     rig_pass(1);
@@ -318,7 +300,7 @@ Test(sched_groups, one_left_alone_goes_back_to_main_when_its_window_is_back)
     struct cast c = { 0 };
     struct rig r = staged(2, 2, 4096);
     for (uint32_t i = 0; i < 2; i++) {
-        cast_job(&c, i, 40, 100);
+        cast_own(&c, i, 40, 100);
         enter_until_text(&r, &c, i);
     }
     sched_pause(r.s, c.h[1].job, true);
@@ -355,7 +337,7 @@ Test(sched_groups, the_group_that_has_waited_longest_goes_first)
     struct rig r = staged(1, 4, 4096);
     rig_shut();
     for (uint32_t i = 0; i < 4; i++) {
-        cast_job(&c, i, 10 + 100 * i, 60);
+        cast_own(&c, i, 10 + 100 * i, 60);
         c.job[i].id_slot = (int32_t)(2 * i);
         cr_assert_eq(submit(&r, &c.job[i]), 0);
         if (!i)
@@ -393,10 +375,10 @@ static void read_beside_streams(uint32_t stages, uint32_t groups)
 {
     struct cast c = { 0 };
     struct rig r = staged(stages, groups, 4096);
-    cast_job(&c, 0, 3, 60); /* positions that chunks do not begin at: one row tells whose it is */
-    cast_job(&c, 1, 401, 60);
-    cast_job(&c, 2, 300, 2);
-    cast_job(&c, 3, 300, 2);
+    cast_own(&c, 0, 3, 60); /* positions that chunks do not begin at: one row tells whose it is */
+    cast_own(&c, 1, 401, 60);
+    cast_own(&c, 2, 300, 2);
+    cast_own(&c, 3, 300, 2);
     c.job[0].id_slot = 0;
     c.job[1].id_slot = 4;
     c.job[2].id_slot = 5;
@@ -440,10 +422,10 @@ Test(sched_groups, a_short_prompt_in_another_group_is_read_before_the_rest_of_a_
 {
     struct cast c = { 0 };
     struct rig r = staged(2, 2, 4096);
-    cast_job(&c, 0, 10, 400); /* a stream in each group */
-    cast_job(&c, 1, 12, 400);
-    cast_job(&c, 2, 460, 2);
-    cast_job(&c, 3, 90, 2);
+    cast_own(&c, 0, 10, 400); /* a stream in each group */
+    cast_own(&c, 1, 12, 400);
+    cast_own(&c, 2, 460, 2);
+    cast_own(&c, 3, 90, 2);
     c.job[0].id_slot = 0;
     c.job[1].id_slot = 4;
     c.job[2].id_slot = 1;
@@ -484,7 +466,7 @@ Test(sched_groups, groups_divide_the_slots)
 /* A job of its own, run to its end in this slot. */
 static void leave_history(struct rig *r, struct cast *c, uint32_t i, int32_t slot)
 {
-    cast_job(c, i, 60, 5);
+    cast_own(c, i, 60, 5);
     c->job[i].id_slot = slot;
     run_job(r, &c->job[i]);
     cr_expect_eq(c->h[i].last_slot, slot);
@@ -547,8 +529,8 @@ static const char *lost_by_ending_apart(uint32_t windows)
     struct cast c = { 0 };
     padded = true;
     struct rig r = staged(1, 1, 4096);
-    cast_job(&c, 0, 30, 11);
-    cast_job(&c, 1, 30, 10 + windows); /* it begins one window later */
+    cast_own(&c, 0, 30, 11);
+    cast_own(&c, 1, 30, 10 + windows); /* it begins one window later */
     c.job[0].id_slot = 1;
     c.job[1].id_slot = 3;
     rig_shut();
@@ -577,11 +559,11 @@ static uint64_t given_up(bool pad)
     padded = pad;
     struct rig r = staged(1, 1, 512);
     for (uint32_t i = 0; i < 4; i++) { /* two blocks each */
-        cast_job(&c, i, 100, 10);
+        cast_own(&c, i, 100, 10);
         c.job[i].id_slot = (int32_t)(7 - i);
         run_job(&r, &c.job[i]);
     }
-    cast_job(&c, 4, 30, 100);
+    cast_own(&c, 4, 30, 100);
     c.job[4].id_slot = 3;
     run_job(&r, &c.job[4]);
     struct sched_status *st = sched_status_get(r.s);
@@ -607,11 +589,11 @@ Test(sched_groups, what_a_padded_window_destroyed_is_not_given_up_as_well)
     struct rig r = staged(1, 1, 512);
     static const int32_t slots[] = { 0, 1, 7, 6, 5 };
     for (uint32_t i = 0; i < 5; i++) {
-        cast_job(&c, i, 100, 10);
+        cast_own(&c, i, 100, 10);
         c.job[i].id_slot = slots[i];
         run_job(&r, &c.job[i]);
     }
-    cast_job(&c, 5, 100, 100);
+    cast_own(&c, 5, 100, 100);
     c.job[5].id_slot = 4;
     run_job(&r, &c.job[5]);
     cr_expect_str_eq(events_of(&r, SCHED_PAD), "0:109 1:109 ");

@@ -1,38 +1,27 @@
 /* Who waits how long: the order of the queue, slots held for those that wait, prompts that are read one at a
  * time, and what memory costs whom. */
-#include "sched_rig.h"
-
-#define N 6
-
-/* Jobs of a test, what they said, and their prompts. */
-struct cast {
-    struct heard h[N];
-    int32_t *p[N];
-    struct sched_job job[N];
-};
-
-static void cast_job(struct cast *c, int i, int32_t *prompt, size_t n, uint32_t max_new)
-{
-    heard_init(&c->h[i]);
-    c->p[i] = prompt;
-    c->job[i] = job_of(prompt, n, max_new, &c->h[i]);
-}
-
-static void cast_clear(struct cast *c)
-{
-    for (int i = 0; i < N; i++) {
-        if (!c->p[i])
-            continue;
-        heard_clear(&c->h[i]);
-        free(c->p[i]);
-    }
-}
+#include "sched_cast.h"
 
 /* Submits job i while a window stands before the gate. */
 static void enter(struct rig *r, struct cast *c, int i)
 {
     rig_await_window();
     cr_assert_eq(submit(r, &c->job[i]), 0);
+}
+
+/* A scheduler with so many rows; rig_options' number of slots for 0. */
+static struct rig queue_open(uint32_t rows, uint32_t slots, uint32_t kv_tokens)
+{
+    struct sched_options o = rig_options;
+    o.rows = rows;
+    o.slots = slots ? slots : o.slots;
+    return rig_open(&o, kv_tokens);
+}
+
+static void queue_close(struct rig *r, struct cast *c)
+{
+    rig_close(r);
+    cast_clear(c);
 }
 
 static void wait_all(struct cast *c, int from, int to)
@@ -43,9 +32,7 @@ static void wait_all(struct cast *c, int from, int to)
 
 Test(sched_queue, the_fewest_tokens_to_read_go_first)
 {
-    struct sched_options o = rig_options;
-    o.rows = 1;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(1, 0, 4096);
     struct cast c = { 0 };
     cast_job(&c, 0, prompt_of(1, 200), 200, 1); /* stays as a history */
     run_job(&r, &c.job[0]);
@@ -63,16 +50,35 @@ Test(sched_queue, the_fewest_tokens_to_read_go_first)
     cr_expect_eq(c.h[4].at_start.cached, 200);
     cr_expect_eq(c.h[3].start_order, 4);
     cr_expect_eq(c.h[2].start_order, 5);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
+}
+
+Test(sched_queue, by_arrival_the_first_to_come_goes_first)
+{
+    for (int by_arrival = 0; by_arrival < 2; by_arrival++) {
+        struct sched_options o = rig_options;
+        o.rows = 1;
+        o.by_arrival = by_arrival;
+        struct rig r = rig_open(&o, 4096);
+        struct cast c = { 0 };
+        cast_job(&c, 0, prompt_of(1, 10), 10, 10);
+        cast_job(&c, 1, prompt_of(2, 200), 200, 2);
+        cast_job(&c, 2, prompt_of(3, 20), 20, 2);
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[0]), 0);
+        enter(&r, &c, 1);
+        enter(&r, &c, 2);
+        rig_open_gate();
+        wait_all(&c, 0, 2);
+        cr_expect_eq(c.h[1].start_order < c.h[2].start_order, by_arrival);
+        queue_close(&r, &c);
+    }
 }
 
 Test(sched_queue, one_that_has_waited_long_goes_before_all_others)
 {
     for (int aged = 0; aged < 2; aged++) {
-        struct sched_options o = rig_options;
-        o.rows = 1;
-        struct rig r = rig_open(&o, 4096);
+        struct rig r = queue_open(1, 0, 4096);
         struct cast c = { 0 };
         cast_job(&c, 0, prompt_of(1, 10), 10, 10);
         cast_job(&c, 1, prompt_of(2, 300), 300, 2);
@@ -92,8 +98,7 @@ Test(sched_queue, one_that_has_waited_long_goes_before_all_others)
         cr_expect_eq(c.h[1].start_order - first, aged ? 1 : 3, "the oldest of the aged first");
         cr_expect_eq(c.h[2].start_order - first, 2);
         cr_expect_eq(c.h[3].start_order - first, aged ? 3 : 1);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -120,8 +125,7 @@ Test(sched_queue, how_long_is_long_depends_on_how_long_reading_takes)
         rig_open_gate();
         wait_all(&c, 1, 3);
         cr_expect_eq(c.h[2].start_order < c.h[3].start_order, aged);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -138,10 +142,7 @@ static void fill_slots(struct rig *r, struct cast *c, uint32_t n)
 
 Test(sched_queue, a_slot_is_held_for_one_that_waits_to_continue_it)
 {
-    struct sched_options o = rig_options;
-    o.rows = 2;
-    o.slots = 4;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(2, 4, 4096);
     struct cast c = { 0 };
     fill_slots(&r, &c, 3);
     cast_job(&c, 3, prompt_of(20, 10), 10, 100);
@@ -159,16 +160,12 @@ Test(sched_queue, a_slot_is_held_for_one_that_waits_to_continue_it)
     cr_expect_eq(c.h[5].slot, 1);
     cr_expect_eq(c.h[4].slot, 0);
     cr_expect_eq(c.h[4].at_start.cached, 60);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, no_slot_is_held_for_one_that_shares_a_beginning_only)
 {
-    struct sched_options o = rig_options;
-    o.rows = 2;
-    o.slots = 4;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(2, 4, 4096);
     struct cast c = { 0 };
     fill_slots(&r, &c, 3);
     cast_job(&c, 3, prompt_of(20, 10), 10, 100);
@@ -185,17 +182,13 @@ Test(sched_queue, no_slot_is_held_for_one_that_shares_a_beginning_only)
     wait_all(&c, 3, 5);
     cr_expect_lt(c.h[5].start_order, c.h[4].start_order);
     cr_expect_eq(c.h[5].slot, 0);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, a_held_slot_goes_to_whoever_continues_it_as_far_and_takes_its_prefix)
 {
     for (int takes = 0; takes < 2; takes++) {
-        struct sched_options o = rig_options;
-        o.rows = 2;
-        o.slots = 4;
-        struct rig r = rig_open(&o, 4096);
+        struct rig r = queue_open(2, 4, 4096);
         struct cast c = { 0 };
         fill_slots(&r, &c, 3);
         cast_job(&c, 3, prompt_of(20, 10), 10, 100);
@@ -214,17 +207,13 @@ Test(sched_queue, a_held_slot_goes_to_whoever_continues_it_as_far_and_takes_its_
         cr_expect_eq(c.h[5].slot, takes ? 0 : 1, "takes %d: slot %d", takes, c.h[5].slot);
         cr_expect_eq(c.h[5].at_start.cached, takes ? 60 : 0);
         cr_expect_geq(c.h[4].at_start.cached, 60);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
 Test(sched_queue, when_only_held_slots_are_free_another_goes_first)
 {
-    struct sched_options o = rig_options;
-    o.rows = 2;
-    o.slots = 2;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(2, 2, 4096);
     struct cast c = { 0 };
     fill_slots(&r, &c, 1);
     cast_job(&c, 3, prompt_of(20, 10), 10, 100);
@@ -240,16 +229,35 @@ Test(sched_queue, when_only_held_slots_are_free_another_goes_first)
     wait_all(&c, 3, 5);
     cr_expect_lt(c.h[4].start_order, c.h[5].start_order, "the one it is held for");
     cr_expect_eq(c.h[4].at_start.cached, 60);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
+}
+
+Test(sched_queue, no_slot_is_held_against_one_that_has_waited_long)
+{
+    for (int aged = 0; aged < 2; aged++) {
+        struct rig r = queue_open(2, 2, 4096);
+        struct cast c = { 0 };
+        fill_slots(&r, &c, 1);
+        cast_job(&c, 3, prompt_of(20, 10), 10, 100);
+        c.job[3].id_slot = 1;
+        cast_job(&c, 4, prompt_of(21, 20), 20, 2);
+        cast_job(&c, 5, prompt_of(10, 160), 160, 2); /* continues slot 0 */
+        rig_shut();
+        cr_assert_eq(submit(&r, &c.job[3]), 0);
+        enter(&r, &c, 4);
+        atomic_fetch_add(&rig_ahead_ns, aged ? 300000000000u : 0);
+        enter(&r, &c, 5);
+        rig_open_gate();
+        wait_all(&c, 3, 5);
+        cr_expect_eq(c.h[4].start_order < c.h[5].start_order, aged);
+        cr_expect_eq(c.h[5].at_start.cached, aged ? 0 : 60);
+        queue_close(&r, &c);
+    }
 }
 
 Test(sched_queue, when_none_could_go_a_held_slot_is_taken)
 {
-    struct sched_options o = rig_options;
-    o.rows = 2;
-    o.slots = 2;
-    struct rig r = rig_open(&o, 640);
+    struct rig r = queue_open(2, 2, 640);
     struct cast c = { 0 };
     fill_slots(&r, &c, 1);
     cast_job(&c, 3, prompt_of(20, 250), 250, 100);
@@ -266,15 +274,12 @@ Test(sched_queue, when_none_could_go_a_held_slot_is_taken)
     cr_expect_lt(c.h[5].start_order, c.h[4].start_order);
     cr_expect_eq(c.h[5].slot, 0);
     cr_expect_eq(c.h[4].at_start.cached, 0);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, a_slot_is_claimed_late_so_the_turn_before_is_reused_whole)
 {
-    struct sched_options o = rig_options;
-    o.rows = 1;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(1, 0, 4096);
     struct cast c = { 0 };
     size_t n;
     cast_job(&c, 0, prompt_of(1, 100), 100, 40);
@@ -288,8 +293,7 @@ Test(sched_queue, a_slot_is_claimed_late_so_the_turn_before_is_reused_whole)
     rig_open_gate();
     wait_all(&c, 1, 2);
     cr_expect_eq(c.h[2].at_start.cached, 139);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, a_prompt_with_half_as_much_to_read_interrupts_twice_at_most)
@@ -319,15 +323,12 @@ Test(sched_queue, a_prompt_with_half_as_much_to_read_interrupts_twice_at_most)
                  c.h[3].beside_read);
     cr_expect_gt(c.h[4].beside_read, 480 - 48);
     cr_expect_eq(c.h[0].timings.prompt, 480, "what was read is kept");
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, a_prompt_is_read_although_more_streams_woke_up_than_there_are_rows)
 {
-    struct sched_options o = rig_options;
-    o.rows = 2;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(2, 0, 4096);
     struct cast c = { 0 };
     for (int i = 0; i < 2; i++) {
         cast_job(&c, i, prompt_of(1 + (uint32_t)i, 20), 20, 400);
@@ -345,15 +346,12 @@ Test(sched_queue, a_prompt_is_read_although_more_streams_woke_up_than_there_are_
     cr_expect(!c.h[0].done && !c.h[1].done);
     rig_open_gate();
     wait_all(&c, 0, 2);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, no_more_run_at_once_than_there_are_rows_not_even_to_interrupt)
 {
-    struct sched_options o = rig_options;
-    o.rows = 1;
-    struct rig r = rig_open(&o, 4096);
+    struct rig r = queue_open(1, 0, 4096);
     struct cast c = { 0 };
     cast_job(&c, 0, prompt_of(1, 300), 300, 5);
     cast_job(&c, 1, prompt_of(2, 20), 20, 2);
@@ -365,8 +363,7 @@ Test(sched_queue, no_more_run_at_once_than_there_are_rows_not_even_to_interrupt)
     rig_open_gate();
     wait_all(&c, 0, 1);
     cr_expect_eq(c.h[1].beside_read, 300);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, short_prompts_share_one_window)
@@ -392,8 +389,7 @@ Test(sched_queue, short_prompts_share_one_window)
     cr_expect_leq(after->step - before->step, 5, "%lu windows", after->step - before->step);
     free(before);
     free(after);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, nobody_waits_for_a_prompt_of_another_salt_to_be_read)
@@ -413,8 +409,7 @@ Test(sched_queue, nobody_waits_for_a_prompt_of_another_salt_to_be_read)
         wait_all(&c, 0, 1);
         cr_expect_eq(c.h[1].at_start.cached, salt ? 0 : 299);
         cr_expect_eq(c.h[1].beside_read, salt ? 288 : 300, "after %u", c.h[1].beside_read);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -443,16 +438,81 @@ Test(sched_queue, a_requeued_job_takes_back_what_is_left_of_its_own_even_without
     cr_expect_eq(requeued, 319, "5 blocks each, and no sixth: %u", requeued);
     cr_expect_eq(taken, 128, "the other one took 3 of its blocks: %u", taken);
     cr_expect_eq(c.h[1].timings.cached, 0, "its own tokens are no cache");
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
+}
+
+/* Of all placements since the last requeue, the first of one of these jobs. */
+static uint64_t first_after_requeue(struct rig *r, uint64_t a, uint64_t b)
+{
+    struct sched_placement e[SCHED_PLACEMENTS];
+    size_t n = sched_placements_get(r->s, 0, e), from = n;
+    for (size_t i = 0; i < n; i++)
+        if (e[i].kind == SCHED_REQUEUE)
+            from = i + 1;
+    for (size_t i = from; i < n; i++)
+        if (e[i].job == a || e[i].job == b)
+            return e[i].job;
+    return 0;
+}
+
+Test(sched_queue, the_time_that_a_requeued_job_ran_is_no_waiting)
+{
+    struct rig r = queue_open(2, 0, 640); /* 10 blocks */
+    struct cast c = { 0 };
+    for (int i = 0; i < 2; i++)
+        cast_job(&c, i, prompt_of(1 + (uint32_t)i, 20), 20, 480);
+    cast_job(&c, 2, prompt_of(3, 20), 20, 2);
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[0]), 0);
+    enter(&r, &c, 1);
+    rig_pass(4); /* both run */
+    rig_await_window();
+    atomic_fetch_add(&rig_ahead_ns, 300000000000u);
+    enter(&r, &c, 2);
+    rig_open_gate();
+    wait_all(&c, 0, 2);
+    /* Waiting for 300 s it would go before all others, who would have to wait until it fits. */
+    cr_expect_eq(first_after_requeue(&r, c.h[1].job, c.h[2].job), c.h[2].job);
+    queue_close(&r, &c);
+}
+
+/* Nothing happens but that time passes; that too must be noticed. */
+Test(sched_queue, whoever_has_waited_long_enough_goes_within_a_tenth_of_a_second)
+{
+    struct rig r = queue_open(4, 0, 640); /* 10 blocks */
+    struct cast c = { 0 };
+    unsigned steps = 0;
+    cast_job(&c, 0, prompt_of(10, 192), 192, 1); /* three blocks stay */
+    c.job[0].id_slot = 0;
+    run_job(&r, &c.job[0]);
+    cast_job(&c, 1, prompt_of(20, 130), 130, 60); /* three */
+    c.job[1].id_slot = 1;
+    cast_job(&c, 2, prompt_of(30, 360), 360, 20); /* six, of which two are another's */
+    cast_job(&c, 3, prompt_of(10, 500), 500, 2);  /* continues slot 0, and lacks one of five */
+    rig_shut();
+    cr_assert_eq(submit(&r, &c.job[1]), 0);
+    enter(&r, &c, 2);
+    enter(&r, &c, 3);
+    rig_pass(4);
+    rig_await_window();
+    cr_expect_eq(c.h[2].started + c.h[3].started, 0);
+    atomic_fetch_add(&rig_ahead_ns, 59800000000u); /* and 4 times some milliseconds of reading */
+    for (; steps < 20 && !c.h[2].started; steps++) {
+        atomic_fetch_add(&rig_ahead_ns, 50000000u);
+        rig_pass(1);
+        rig_await_window();
+    }
+    cr_expect(steps > 2 && steps < 20, "after %u steps of 50 ms", steps);
+    cr_expect_eq(c.h[1].done, 0);
+    rig_open_gate();
+    wait_all(&c, 1, 3);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, memory_takes_what_nobody_waits_for)
 {
     for (int wanted = 0; wanted < 2; wanted++) {
-        struct sched_options o = rig_options;
-        o.rows = 1;
-        struct rig r = rig_open(&o, 640); /* 10 blocks */
+        struct rig r = queue_open(1, 0, 640); /* 10 blocks */
         struct cast c = { 0 };
         for (int i = 0; i < 2; i++) { /* three blocks each */
             cast_job(&c, i, prompt_of(10 + (uint32_t)i, 192), 192, 1);
@@ -476,8 +536,7 @@ Test(sched_queue, memory_takes_what_nobody_waits_for)
             cr_expect_eq(c.h[3].at_start.cached, 192, "the oldest, but somebody waits for it");
         else
             cr_expect_eq(c.h[3].at_start.cached, 0, "the oldest goes first, and all of it was needed");
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -504,8 +563,7 @@ Test(sched_queue, one_that_has_waited_long_takes_even_what_others_wait_for)
         wait_all(&c, 1, 3);
         cr_expect(aged ? c.h[3].at_start.cached < 192 : c.h[3].at_start.cached == 192, "aged %d: %u", aged,
                   c.h[3].at_start.cached);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -524,8 +582,7 @@ Test(sched_queue, a_request_that_does_not_fit_lets_a_smaller_one_pass)
     rig_open_gate();
     wait_all(&c, 0, 2);
     cr_expect_lt(c.h[2].start_order, c.h[1].start_order);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, those_who_do_not_read_keep_nobody_out)
@@ -560,8 +617,7 @@ Test(sched_queue, those_who_do_not_read_keep_nobody_out)
             c.p[4] = NULL;
         }
         expect_balance(&r);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -589,8 +645,7 @@ Test(sched_queue, memory_is_taken_from_a_paused_job_before_one_that_goes_on)
         sched_pause(r.s, c.h[0].job, false);
         heard_wait(&c.h[0], HEARD_DONE);
         cr_expect_eq(c.h[0].timings.generated, 60);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -608,8 +663,7 @@ Test(sched_queue, the_memory_of_a_prompt_that_is_being_read_is_spoken_for)
     wait_all(&c, 0, 1);
     placements(&r, 0, text, sizeof text);
     cr_expect(!strstr(text, "requeue") && !strstr(text, "promote"), "%s", text);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, one_that_waits_long_is_not_passed_for_ever)
@@ -628,8 +682,7 @@ Test(sched_queue, one_that_waits_long_is_not_passed_for_ever)
     rig_open_gate();
     wait_all(&c, 0, 2);
     cr_expect_lt(c.h[1].start_order, c.h[2].start_order);
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
 
 Test(sched_queue, cancelling_is_heard_while_waiting_reading_decoding_and_at_a_promotion)
@@ -657,8 +710,7 @@ Test(sched_queue, cancelling_is_heard_while_waiting_reading_decoding_and_at_a_pr
         cr_expect_eq(c.h[2].at_start.cached, when == 0 || when == 2 ? 199 : 96, "%u: what was read is kept",
                      c.h[2].at_start.cached);
         expect_balance(&r);
-        rig_close(&r);
-        cast_clear(&c);
+        queue_close(&r, &c);
     }
 }
 
@@ -714,6 +766,5 @@ Test(sched_queue, a_client_with_one_conversation_waits_no_longer_than_a_minute_f
     heard_wait(&c.h[0], HEARD_DONE);
     cr_expect_geq(c.h[0].at_start.queue_ms, 60000, "the others had less to read");
     cr_expect_leq(c.h[0].at_start.queue_ms, 60000 + 4 * 100 + 1000, "and no longer");
-    rig_close(&r);
-    cast_clear(&c);
+    queue_close(&r, &c);
 }
