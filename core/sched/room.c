@@ -166,14 +166,55 @@ bool room_has(struct sched *s, uint32_t n)
     return idle >= 0 && n <= histories_free_blocks(&s->h) + (uint64_t)idle;
 }
 
+/* Whether history i has this block at this place. */
+static bool holds(const struct sched *s, uint32_t i, uint32_t place, uint32_t block)
+{
+    uint32_t n;
+    const uint32_t *blocks = session_blocks(s->h.sessions[i], &n);
+    return place < n && blocks[place] == block;
+}
+
+static bool end_sharing_of(struct sched *s, const struct session *session, bool take_wanted)
+{
+    uint32_t n, holders = 0;
+    const uint32_t *blocks = session_blocks(session, &n);
+    if (!(session_len(session) % BLOCK_TOKENS))
+        return false; /* nothing is written into the last block */
+    uint32_t place = n - 1, block = blocks[place];
+    for (uint32_t i = 0; i <= s->h.n; i++) {
+        const struct giveup_history *g = &s->giveup_list[i];
+        if (s->h.sessions[i] == session || !holds(s, i, place, block))
+            continue;
+        if (g->busy || (g->wanted && !take_wanted))
+            return false;
+        holders++;
+    }
+    for (uint32_t i = 0; holders && i <= s->h.n; i++)
+        if (s->h.sessions[i] != session && holds(s, i, place, block))
+            evict(s, i, place * BLOCK_TOKENS);
+    return holders > 0;
+}
+
+/* What idle histories share with busy ones frees nothing when it goes, but for this: a row whose last block
+ * is shared would go on in a copy, and in the block itself once nobody else holds it. Follows a give_up that
+ * found too little. */
+static bool end_sharing(struct sched *s, const struct window *w, bool take_wanted)
+{
+    bool ended = false;
+    for (uint32_t i = 0; i < w->n_rows; i++)
+        ended |= end_sharing_of(s, w->rows[i].session, take_wanted);
+    return ended;
+}
+
+static bool make_from(struct sched *s, const struct window *w, bool take_wanted)
+{
+    return give_up(s, room_blocks(w), take_wanted) ||
+           (end_sharing(s, w, take_wanted) && give_up(s, room_blocks(w), take_wanted));
+}
+
 static bool make(struct sched *s, const struct window *w)
 {
-    /* Giving up a history can also end the sharing of a block that would have been copied: hence the second
-     * look. */
-    for (int look = 0; look < 2; look++)
-        if (give_up(s, room_blocks(w), false))
-            return true;
-    return may_take_wanted(s, w) && (give_up(s, room_blocks(w), true) || give_up(s, room_blocks(w), true));
+    return make_from(s, w, false) || (may_take_wanted(s, w) && make_from(s, w, true));
 }
 
 bool room_make(struct sched *s, const struct window *w)

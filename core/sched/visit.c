@@ -123,6 +123,7 @@ static void begin(struct sched *s, const struct visit_call *c)
     v->kind = c->what;
     v->index = c->index;
     v->version = h->version;
+    v->gave_way = false;
 }
 
 static int end(struct sched *s)
@@ -255,15 +256,17 @@ static int enter(struct sched *s, struct visit_call *c)
 
 bool visits_give_way(struct sched *s)
 {
-    if (!s->h.incoming || !session_len(s->h.incoming))
+    if (!s->h.incoming || s->visits.gave_way)
         return false;
     session_cut(s->h.incoming, 0);
+    s->visits.gave_way = true;
     return true;
 }
 
 uint32_t visits_spared(const struct sched *s)
 {
-    return s->visits.kind == VISIT_ENTER ? s->visits.index : SLOTS_NONE;
+    bool enters = s->visits.kind == VISIT_ENTER && !s->visits.gave_way;
+    return enters ? s->visits.index : SLOTS_NONE;
 }
 
 static int put(struct sched *s, struct visit_call *c)
@@ -271,7 +274,7 @@ static int put(struct sched *s, struct visit_call *c)
     uint64_t begin_ns = clock_now_ns();
     c->index = s->visits.index;
     c->taken = 0;
-    if (session_len(s->h.incoming) != c->at || !room_make_blocks(s, blocks_for(c->n)))
+    if (s->visits.gave_way || session_len(s->h.incoming) != c->at || !room_make_blocks(s, blocks_for(c->n)))
         return no_room(s, c);
     while (c->taken < c->n) {
         uint32_t n = c->n - c->taken < SESSION_IO_TOKENS ? c->n - c->taken : SESSION_IO_TOKENS;
@@ -306,7 +309,7 @@ static struct slots_given given(const struct sched *s, const struct visit_call *
 static int commit(struct sched *s, struct visit_call *c)
 {
     c->index = s->visits.index;
-    if (session_len(s->h.incoming) != c->history.n_tokens)
+    if (s->visits.gave_way || session_len(s->h.incoming) != c->history.n_tokens)
         return no_room(s, c);
     int r = check_idle(s, c);
     if (r < 0)

@@ -47,6 +47,7 @@ struct visits {
     uint32_t index;
     uint64_t version; /* of the history that is read out */
     uint32_t n;       /* its tokens, or those that are to come in */
+    bool gave_way;    /* nothing comes in any more */
 };
 
 int visits_init(struct visits *v);
@@ -56,7 +57,8 @@ int visits_call(struct sched *s, struct visit_call *c);
 
 /* [scheduler] Answers one call; false when there was none. */
 bool visits_serve(struct sched *s);
-/* Memory is needed: what has come in so far goes. False when there is none. */
+/* Memory is needed: what has come in so far goes, and what it was to replace is spared no longer. False when
+ * nothing comes in. */
 bool visits_give_way(struct sched *s);
 /* The history that must not lose its end now, because it is the one to be replaced; SLOTS_NONE. */
 uint32_t visits_spared(const struct sched *s);

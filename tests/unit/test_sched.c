@@ -315,6 +315,34 @@ Test(sched, idle_histories_give_way_from_their_ends)
     free(b);
 }
 
+/* The pool is as large as a context, and all of it is held already by what the request shares. */
+Test(sched, a_request_that_is_alone_fits_whatever_it_shares)
+{
+    for (size_t n = 449; n <= 511; n += 31) {
+        struct rig r = rig_open(&rig_options, 512);
+        struct heard a, b;
+        int32_t *p = prompt_of(1, n);
+        heard_init(&a);
+        heard_init(&b);
+        struct sched_job job = job_of(p, n, 1, &a);
+        job.id_slot = 0;
+        run_job(&r, &job);
+        cr_assert_eq(a.stop, SCHED_STOP_LENGTH);
+        job.arg = &b;
+        job.id_slot = 1;
+        run_job(&r, &job);
+        cr_expect_eq(b.stop, SCHED_STOP_LENGTH, "%zu: %s", n, b.error);
+        cr_expect_eq(b.slot, 1);
+        cr_expect_eq(b.timings.cached, n - 1);
+        expect_same(&a, &b, "with all that is shared");
+        expect_balance(&r);
+        rig_close(&r);
+        heard_clear(&a);
+        heard_clear(&b);
+        free(p);
+    }
+}
+
 Test(sched, the_queue_is_bounded_and_one_client_holds_at_most_half)
 {
     struct sched_options o = rig_options;

@@ -466,16 +466,23 @@ Test(slotio, keys_and_values_that_are_no_numbers_harm_nobody_else)
     free(prompt);
 }
 
-Test(slotio, what_comes_in_gives_way_to_requests)
+/* holds: what it is to replace lies there and is in the way too. */
+static void give_way(bool holds)
 {
     struct rig r = open_rig(&rig_options, 512); /* 8 blocks */
-    int32_t *a = prompt_of(15, 250), *b = prompt_of(16, 250);
+    int32_t *a = prompt_of(15, 250), *b = prompt_of(16, 250), *c = prompt_of(17, 100);
     struct heard h;
     uint32_t n;
+    atomic_store(&halt.asked, 0);
+    atomic_store(&halt.go, false);
     talk(&r, a, 250, 5, 0, 0, &h); /* 4 blocks */
     heard_clear(&h);
     cr_assert_eq(save(&r, 0, "a"), 0, "%s", err);
     cr_assert_eq(erase(&r, 0, &n), 0);
+    if (holds) {
+        talk(&r, c, 100, 5, 0, 0, &h);
+        heard_clear(&h);
+    }
     struct other other = { .r = &r, .c = call_of(0, "a"), .restores = true };
     other.c.stop = halted;
     pthread_create(&other.thread, NULL, other_main, &other);
@@ -492,6 +499,13 @@ Test(slotio, what_comes_in_gives_way_to_requests)
     rig_close(&r);
     free(a);
     free(b);
+    free(c);
+}
+
+Test(slotio, what_comes_in_gives_way_to_requests)
+{
+    give_way(false);
+    give_way(true);
 }
 
 /* False when it ended instead. */
