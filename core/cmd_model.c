@@ -9,6 +9,7 @@
 #include "util/buf.h"
 #include "util/clock.h"
 #include "util/jsonx.h"
+#include "util/utf8.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -73,6 +74,33 @@ static int open_tokenizer(const char *path, struct gguf **ret_file, struct token
     return 0;
 }
 
+static bool is_harmless(uint32_t cp)
+{
+    bool control = cp < 0x20 || (cp >= 0x7f && cp < 0xa0);
+    bool turns =
+        cp == 0x200e || cp == 0x200f || (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2066 && cp <= 0x2069);
+    return !control && !turns;
+}
+
+void cmd_model_print(const char *text, size_t len, char quote)
+{
+    for (size_t at = 0; at < len;) {
+        uint32_t cp = 0;
+        unsigned n = utf8_decode(text + at, len - at, &cp);
+        if (quote && (text[at] == quote || text[at] == '\\'))
+            printf("\\%c", text[at]);
+        else if (quote && text[at] == '\n')
+            printf("\\n");
+        else if (n && is_harmless(cp))
+            fwrite(text + at, 1, n, stdout);
+        else if (n > 1)
+            printf("\\u%04" PRIx32, cp);
+        else
+            printf("\\x%02x", (unsigned char)text[at]);
+        at += n ? n : 1;
+    }
+}
+
 /* A piece between quotes, so that spaces and line breaks are seen. */
 static void print_piece(const struct tokenizer *t, int32_t id)
 {
@@ -80,17 +108,7 @@ static void print_piece(const struct tokenizer *t, int32_t id)
     const char *piece = tokenizer_piece(t, id, true, &len);
 
     putchar('"');
-    for (size_t i = 0; i < len; i++) {
-        unsigned char ch = (unsigned char)piece[i];
-        if (ch == '"' || ch == '\\')
-            printf("\\%c", ch);
-        else if (ch == '\n')
-            printf("\\n");
-        else if (ch < 0x20 || ch == 0x7f)
-            printf("\\x%02x", ch);
-        else
-            putchar(ch);
-    }
+    cmd_model_print(piece, len, '"');
     putchar('"');
 }
 

@@ -10,11 +10,13 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_TYPES 48u
+#define MAX_ENDS 32u
 #define BESIDE_BYTES ((uint64_t)64 << 20) /* all that is neither weights nor keys and values */
 
 struct type_use {
@@ -61,6 +63,35 @@ static void put_text_key(struct report *r, const char *key, const char *name)
         json_object_set_new(r->out, name, safe_string(s));
 }
 
+/* A float with as few digits as give it again: 1e-05, not 9.9999997473787516e-06. */
+static json_t *short_real(float v)
+{
+    char text[32];
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)v);
+        if (strtof(text, NULL) == v)
+            break;
+    }
+    return json_real(strtod(text, NULL));
+}
+
+static void put_reals(struct report *r)
+{
+    static const char *const keys[][2] = {
+        { "rope.freq_base", "rope_base" },
+        { "rope.scaling.factor", "rope_scaling" },
+        { "attention.layer_norm_rms_epsilon", "norm_epsilon" },
+    };
+    char key[160], err[256];
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        float v;
+        snprintf(key, sizeof key, "%s.%s", r->arch, keys[i][0]);
+        if (gguf_get_f32(r->file, key, &v, err, sizeof err) == 1 && isfinite(v))
+            json_object_set_new(r->out, keys[i][1], short_real(v));
+    }
+}
+
 static void put_sizes(struct report *r)
 {
     static const char *const keys[][2] = {
@@ -71,6 +102,7 @@ static void put_sizes(struct report *r)
         { "attention.head_count_kv", "kv_heads" },
         { "attention.key_length", "head_dim" },
         { "expert_count", "experts" },
+        { "attention.sliding_window", "window" },
         { "context_length", "context" },
     };
     char key[160], err[256];
@@ -81,6 +113,7 @@ static void put_sizes(struct report *r)
         if (gguf_get_u32(r->file, key, &v, err, sizeof err) == 1)
             put_int(r->out, keys[i][1], v);
     }
+    put_reals(r);
 }
 
 static void count_type(struct type_use *uses, size_t *n, const struct gguf_tensor *t)
@@ -121,17 +154,27 @@ static uint64_t put_tensors(struct report *r)
     return bytes;
 }
 
-static void put_piece(json_t *object, const char *name, const struct tokenizer *t, int32_t id)
+static json_t *token_json(const struct tokenizer *t, int32_t id)
 {
     size_t len;
-    const char *piece;
+    const char *piece = tokenizer_piece(t, id, true, &len);
+    return json_pack("{s:i, s:o}", "id", (int)id, "text", safe_string((struct gguf_str){ piece, len }));
+}
 
-    if (id < 0)
-        return;
-    piece = tokenizer_piece(t, id, true, &len);
-    json_object_set_new(
-        object, name,
-        json_pack("{s:i, s:o}", "id", (int)id, "text", safe_string((struct gguf_str){ piece, len })));
+static void put_piece(json_t *object, const char *name, const struct tokenizer *t, int32_t id)
+{
+    if (id >= 0)
+        json_object_set_new(object, name, token_json(t, id));
+}
+
+/* The tokens that end an answer. */
+static void put_ends(json_t *object, const struct tokenizer *t)
+{
+    json_t *list = json_array();
+    for (uint32_t id = 0; id < tokenizer_n_vocab(t) && json_array_size(list) < MAX_ENDS; id++)
+        if (tokenizer_is_eog(t, (int32_t)id))
+            json_array_append_new(list, token_json(t, (int32_t)id));
+    json_object_set_new(object, "ends", list);
 }
 
 /* *ret_reason: why it cannot be used, empty when it can. */
@@ -153,6 +196,7 @@ static void put_tokenizer(struct report *r, char *ret_reason, size_t len)
     put_piece(o, "eos", t, tokenizer_eos(t));
     (void)gguf_get_str(r->file, "tokenizer.chat_template", &chat, unused, sizeof unused);
     put_piece(o, "turn", t, tokenizer_turn(t, chat.data, chat.len));
+    put_ends(o, t);
     tokenizer_free(t);
 }
 
@@ -221,12 +265,21 @@ static void gather(struct report *r)
     put_verdict(r, tensor_bytes, reason);
 }
 
+static void print_line(const char *label, const char *text, size_t len)
+{
+    printf("%-18s ", label);
+    cmd_model_print(text, len, 0);
+    putchar('\n');
+}
+
 static void print_value(const char *label, const json_t *v)
 {
     if (json_is_integer(v))
         printf("%-18s %" JSON_INTEGER_FORMAT "\n", label, json_integer_value(v));
+    else if (json_is_real(v))
+        printf("%-18s %.9g\n", label, json_real_value(v));
     else if (json_is_string(v))
-        printf("%-18s %s\n", label, json_string_value(v));
+        print_line(label, json_string_value(v), json_string_length(v));
     else if (json_is_boolean(v))
         printf("%-18s %s\n", label, json_is_true(v) ? "yes" : "no");
 }
@@ -251,32 +304,54 @@ static void print_types(const json_t *list)
     }
 }
 
+static void print_token(const char *what, const json_t *token)
+{
+    char label[16] = "";
+    if (*what)
+        snprintf(label, sizeof label, "%s token", what);
+    const json_t *text = json_object_get(token, "text");
+    printf("%-18s ", label);
+    cmd_model_print(json_string_value(text), json_string_length(text), 0);
+    printf(" (%" JSON_INTEGER_FORMAT ")\n", json_integer_value(json_object_get(token, "id")));
+}
+
 static void print_tokenizer(const json_t *t)
 {
     static const char *const ids[] = { "bos", "eos", "turn" };
-    const json_t *kind = json_object_get(t, "kind");
+    const json_t *kind = json_object_get(t, "kind"), *each;
+    size_t i;
 
     printf("%-18s %s\n", "tokenizer",
            json_is_string(kind) ? json_string_value(kind) : "not one this build has");
-    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        const json_t *each = json_object_get(t, ids[i]);
-        char label[16];
-        snprintf(label, sizeof label, "%s token", ids[i]);
+    for (i = 0; i < sizeof ids / sizeof *ids; i++) {
+        each = json_object_get(t, ids[i]);
         if (each)
-            printf("%-18s %s (%" JSON_INTEGER_FORMAT ")\n", label,
-                   json_string_value(json_object_get(each, "text")),
-                   json_integer_value(json_object_get(each, "id")));
+            print_token(ids[i], each);
     }
+    json_array_foreach(json_object_get(t, "ends"), i, each) print_token(i ? "" : "ends", each);
 }
 
 static void print_text(const json_t *o)
 {
     static const char *const plain[][2] = {
-        { "architecture", "architecture" }, { "name", "name" },       { "license", "license" },
-        { "parameters", "parameters" },     { "layers", "layers" },   { "embedding", "embedding" },
-        { "feed_forward", "feed forward" }, { "heads", "heads" },     { "kv_heads", "KV heads" },
-        { "head_dim", "head size" },        { "experts", "experts" }, { "vocabulary", "vocabulary" },
-        { "output_tied", "output tied" },   { "context", "context" },
+        { "architecture", "architecture" },
+        { "name", "name" },
+        { "license", "license" },
+        { "parameters", "parameters" },
+        { "layers", "layers" },
+        { "embedding", "embedding" },
+        { "feed_forward", "feed forward" },
+        { "heads", "heads" },
+        { "kv_heads", "KV heads" },
+        { "head_dim", "head size" },
+        { "experts", "experts" },
+        { "vocabulary", "vocabulary" },
+        { "output_tied", "output tied" },
+        { "context", "context" },
+        { "window", "sliding window" },
+        { "rope_base", "rope base" },
+        { "rope_scaling", "rope scaling" },
+        { "norm_epsilon", "norm epsilon" },
     };
 
     print_value("file", json_object_get(o, "file"));
@@ -301,8 +376,7 @@ static void print_keys(const struct gguf *f)
         char text[512];
         struct gguf_str key;
         gguf_key_text(f, i, &key, text, sizeof text);
-        for (size_t c = 0; c < key.len; c++)
-            putchar((unsigned char)key.data[c] < 0x20 ? '?' : key.data[c]);
+        cmd_model_print(key.data, key.len, 0);
         printf(" = %s\n", text);
     }
 }
@@ -324,7 +398,7 @@ static int info(const char *path, bool json, bool keys)
         gather(&r);
         if (!json)
             print_text(r.out);
-        else if (json_dumpf(r.out, stdout, JSON_INDENT(1)) < 0 || putchar('\n') < 0)
+        else if (json_dumpf(r.out, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) < 0 || putchar('\n') < 0)
             code = 1;
     }
     json_decref(r.out);

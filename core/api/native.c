@@ -54,7 +54,8 @@ static void read_tokenize(struct exchange *ex, json_t *body)
     if (!get_flag(ex, body, "add_special", &add) || !get_flag(ex, body, "parse_special", &parse) ||
         !get_flag(ex, body, "with_pieces", &pieces))
         return;
-    unsigned flags = (parse ? TOKENIZER_PARSE_SPECIAL : 0) | (add ? TOKENIZER_ADD_SPECIAL : 0);
+    unsigned flags =
+        (parse ? TOKENIZER_PARSE_SPECIAL : 0) | (add ? TOKENIZER_ADD_SPECIAL | TOKENIZER_ADD_END : 0);
     r = tokenizer_encode(ex->api->o.tokenizer, text, len, flags, &ids, &n);
     if (r < 0) {
         api_fail(ex, "content", "content: could not be tokenized: %s", strerror(-r));
@@ -88,6 +89,7 @@ static void read_detokenize(struct exchange *ex, json_t *body)
         return;
     }
     struct buf text = { 0 };
+    const json_t *first = json_array_get(tokens, 0);
     for (size_t i = 0; i < json_array_size(tokens) && !ex->error.status; i++) {
         const json_t *id = json_array_get(tokens, i);
         json_int_t v = json_integer_value(id);
@@ -102,8 +104,9 @@ static void read_detokenize(struct exchange *ex, json_t *body)
             buf_append(&text, piece, len);
         }
     }
+    size_t added = !ex->error.status && first && tokenizer_added_space(t, (int32_t)json_integer_value(first));
     buf_puts(&ex->reply, "{\"content\":");
-    jsonout_bytes_str(&ex->reply, text.data, text.len);
+    jsonout_bytes_str(&ex->reply, added ? text.data + added : text.data, text.len - added);
     buf_putc(&ex->reply, '}');
     if (text.failed)
         ex->reply.failed = true;

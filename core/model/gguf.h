@@ -82,5 +82,10 @@ void gguf_key_text(const struct gguf *f, uint64_t i, struct gguf_str *ret_key, c
  */
 const char *gguf_type_name(uint32_t type);
 
+/* Writes s for an error text: at most 80 of its bytes, everything that is not printable ASCII escaped;
+ * returns dst. */
+const char *gguf_printable(char *dst, size_t dstlen, struct gguf_str s);
+#define GGUF_PRINTABLE_LEN 336u /* room that is always enough: 80 escaped bytes, dots and the zero byte */
+
 /* Tells the kernel that the tensor's pages are no longer needed (they would count as ours otherwise). */
 void gguf_tensor_release(const struct gguf *f, const struct gguf_tensor *t);

@@ -47,10 +47,5 @@ size_t gguf_scalar_size(uint32_t type);
 const char *gguf_value_type_name(uint32_t type);
 
 int gguf_str_compare(struct gguf_str a, struct gguf_str b);
-/* Writes s for an error text: at most 80 of its bytes, everything that is not printable ASCII escaped;
- * returns dst. */
-const char *gguf_printable(char *dst, size_t dstlen, struct gguf_str s);
-#define GGUF_PRINTABLE_LEN 336u /* room that is always enough: 80 escaped bytes, dots and the zero byte */
-
 /* A little-endian integer of 1, 2, 4 or 8 bytes. */
 uint64_t gguf_load(const uint8_t *from, size_t bytes);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SHOWN_ELEMENTS 4u
@@ -237,13 +238,24 @@ uint64_t gguf_n_keys(const struct gguf *f)
     return f->n_keys;
 }
 
+/* With as few digits as give the same number again. */
+static void real_text(uint32_t type, double v, char *text, size_t textlen)
+{
+    int most = type == GGUF_F32 ? 9 : 17;
+    for (int digits = 1; digits <= most; digits++) {
+        snprintf(text, textlen, "%.*g", digits, v);
+        if (type == GGUF_F32 ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
+            return;
+    }
+}
+
 static void scalar_text(uint32_t type, const uint8_t *value, char *text, size_t textlen)
 {
     int64_t v = 0;
     if (type == GGUF_BOOL)
         snprintf(text, textlen, "%s", *value ? "true" : "false");
     else if (type == GGUF_F32 || type == GGUF_F64)
-        snprintf(text, textlen, "%.9g", as_real(type, value));
+        real_text(type, as_real(type, value), text, textlen);
     else if (as_int(type, value, &v))
         snprintf(text, textlen, "%" PRId64, v);
     else

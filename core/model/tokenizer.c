@@ -13,20 +13,24 @@
 
 static int no_such_tokenizer(struct gguf_str name, char *err, size_t errlen)
 {
-    char names[256];
-    tokenizer_pre_names(names, sizeof names);
-    snprintf(err, errlen, "tokenizer '%.*s' is not one this build has: gpt2 (%s)",
-             (int)(name.len < 64 ? name.len : 64), name.data, names);
+    char shown[GGUF_PRINTABLE_LEN];
+    snprintf(err, errlen, "tokenizer '%s' is not one this build has: gpt2, llama",
+             gguf_printable(shown, sizeof shown, name));
     return -ENOTSUP;
 }
 
 static int no_such_pre(struct gguf_str name, char *err, size_t errlen)
 {
-    char names[256];
+    char names[256], shown[GGUF_PRINTABLE_LEN];
     tokenizer_pre_names(names, sizeof names);
-    snprintf(err, errlen, "pre-tokenizer '%.*s' of tokenizer 'gpt2' is not one this build has: %s",
-             (int)(name.len < 64 ? name.len : 64), name.data, names);
+    snprintf(err, errlen, "pre-tokenizer '%s' of tokenizer 'gpt2' is not one this build has: %s",
+             gguf_printable(shown, sizeof shown, name), names);
     return -ENOTSUP;
+}
+
+static bool is_text(struct gguf_str s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
 }
 
 static int choose_kind(struct tokenizer *t, const struct gguf *f, char *err, size_t errlen)
@@ -39,7 +43,11 @@ static int choose_kind(struct tokenizer *t, const struct gguf *f, char *err, siz
         snprintf(err, errlen, "tokenizer.ggml.model: missing, the file brings no tokenizer");
         return -EINVAL;
     }
-    if (model.len != 4 || memcmp(model.data, "gpt2", 4) != 0)
+    if (is_text(model, "llama")) { /* which has no pre-tokenizer, whatever the file names */
+        snprintf(t->kind, sizeof t->kind, "llama");
+        return 0;
+    }
+    if (!is_text(model, "gpt2"))
         return no_such_tokenizer(model, err, errlen);
     r = gguf_get_str(f, "tokenizer.ggml.pre", &pre, err, errlen);
     if (r < 0)
@@ -78,6 +86,7 @@ void tokenizer_free(struct tokenizer *t)
     special_set_free(t->user_defined);
     special_set_free(t->special);
     bpe_free(&t->bpe);
+    spm_free(&t->spm);
     strmap_free(&t->by_piece);
     free(t->eog);
     free(t->types);
@@ -98,7 +107,9 @@ struct seen {
 /* One call of tokenizer_encode. */
 struct encoding {
     const struct tokenizer *t;
-    const char *text; /* the whole of it */
+    const char *text; /* the whole of it, as the encoder wants it */
+    char *spaced;     /* SentencePiece-style: where that is put together, owned */
+    size_t n_spaced;
     int32_t *ids;
     size_t n, cap;
     struct bpe_work work;
@@ -134,6 +145,22 @@ static uint32_t hash_piece(const char *text, size_t len)
     return (uint32_t)(h >> 32);
 }
 
+/* A piece's ids, however they are found. */
+static int64_t encode_new(const struct tokenizer *t, struct bpe_work *w, const char *text, size_t len,
+                          int32_t *ids)
+{
+    if (!t->pre)
+        return spm_encode(&t->spm, w, text, len, ids);
+    if (t->pre->ignore_merges) {
+        uint32_t whole = strmap_get(&t->by_piece, text, len);
+        if (whole != VOCAB_MAP_NONE && t->types[whole] == TOKEN_NORMAL) {
+            ids[0] = (int32_t)whole;
+            return 1;
+        }
+    }
+    return bpe_encode(&t->bpe, w, text, len, ids);
+}
+
 /* Appends the ids of one piece; there is room for them. */
 static int encode_piece(struct encoding *e, size_t at, size_t len)
 {
@@ -146,7 +173,7 @@ static int encode_piece(struct encoding *e, size_t at, size_t len)
             return 0;
         }
     }
-    int64_t n = bpe_encode(&e->t->bpe, &e->work, e->text + at, len, e->ids + e->n);
+    int64_t n = encode_new(e->t, &e->work, e->text + at, len, e->ids + e->n);
     if (n < 0)
         return (int)n;
     if (seen)
@@ -155,11 +182,13 @@ static int encode_piece(struct encoding *e, size_t at, size_t len)
     return 0;
 }
 
-/* Appends the ids of text[at..end), which holds no special token. */
+/* Appends the ids of e->text[at..end), which holds no special token. */
 static int encode_plain(struct encoding *e, size_t at, size_t end)
 {
+    const struct tokenizer *t = e->t;
     while (at < end) {
-        size_t len = e->t->pre->piece(e->text + at, end - at);
+        size_t len =
+            t->pre ? t->pre->piece(e->text + at, end - at) : spm_piece(&t->spm, e->text + at, end - at);
         int r = make_room(e, len);
         if (r == 0)
             r = encode_piece(e, at, len);
@@ -170,11 +199,30 @@ static int encode_plain(struct encoding *e, size_t at, size_t end)
     return 0;
 }
 
-static int encode_all(struct encoding *e, size_t len, const struct special_match *matches, size_t n_matches)
+/* The same for text[at..end) of what the caller gave: SentencePiece-style encoders want it otherwise. */
+static int encode_between(struct encoding *e, const char *text, size_t at, size_t end)
+{
+    size_t start = e->n_spaced;
+    if (e->t->pre || at == end)
+        return encode_plain(e, at, end);
+    if (e->t->add_space_prefix)
+        e->spaced[e->n_spaced++] = ' ';
+    e->n_spaced += spm_spaces(text + at, end - at, e->spaced + e->n_spaced);
+    return encode_plain(e, start, e->n_spaced);
+}
+
+static int encode_all(struct encoding *e, const char *text, size_t len, const struct special_match *matches,
+                      size_t n_matches)
 {
     size_t at = 0;
+    if (!e->t->pre) {
+        e->spaced = malloc(len + n_matches + 1);
+        if (!e->spaced)
+            return -ENOMEM;
+        e->text = e->spaced;
+    }
     for (size_t i = 0; i < n_matches; i++) {
-        int r = encode_plain(e, at, matches[i].at);
+        int r = encode_between(e, text, at, matches[i].at);
         if (r == 0)
             r = make_room(e, 1);
         if (r < 0)
@@ -182,7 +230,7 @@ static int encode_all(struct encoding *e, size_t len, const struct special_match
         e->ids[e->n++] = matches[i].token;
         at = matches[i].at + matches[i].len;
     }
-    return encode_plain(e, at, len);
+    return encode_between(e, text, at, len);
 }
 
 /* Memory for a text of len bytes: results are about a third of that in practice, and the memory of pieces is
@@ -217,9 +265,13 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, un
         goto done;
     if (flags & TOKENIZER_ADD_SPECIAL && t->add_bos)
         e.ids[e.n++] = t->bos;
-    r = encode_all(&e, len, matches, n_matches);
+    r = encode_all(&e, text, len, matches, n_matches);
+    if (r == 0)
+        r = make_room(&e, 1);
     if (r < 0)
         goto done;
+    if (flags & TOKENIZER_ADD_END && t->add_eos)
+        e.ids[e.n++] = t->eos;
 
     int32_t *fitted = realloc(e.ids, (e.n + 1) * sizeof *fitted);
     *ret_ids = fitted ? fitted : e.ids;
@@ -227,6 +279,7 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, un
     e.ids = NULL;
 done:
     free(e.ids);
+    free(e.spaced);
     free(e.seen);
     free(matches);
     bpe_work_free(&e.work);
@@ -247,6 +300,12 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, bool special,
 {
     *ret_len = is_silent(t, id) && !special ? 0 : t->pieces[id].len;
     return t->pieces[id].data;
+}
+
+bool tokenizer_added_space(const struct tokenizer *t, int32_t id)
+{
+    return t->add_space_prefix && t->types[id] == TOKEN_NORMAL && t->pieces[id].len &&
+           t->pieces[id].data[0] == ' ';
 }
 
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len)

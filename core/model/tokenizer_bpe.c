@@ -2,6 +2,7 @@
  * best pair again and again, which nothing beats there; long ones rank by rank; long ones under merges in no
  * sensible order with a heap. */
 #include "model/tokenizer_bpe.h"
+#include "model/tokenizer_heap.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,7 @@ void bpe_work_free(struct bpe_work *w)
     w->size = 0;
 }
 
-static void *work_memory(struct bpe_work *w, size_t size)
+void *bpe_work_memory(struct bpe_work *w, size_t size)
 {
     if (size > w->size) {
         free(w->memory);
@@ -223,7 +224,7 @@ static int64_t encode_by_rank(const struct bpe *b, struct bpe_work *w, const cha
 {
     size_t n_words = (b->n_merges + 63) / 64;
     size_t syms_size = len * sizeof(struct symbol), heads_size = (b->n_merges + 1) / 2 * 2 * sizeof(uint32_t);
-    char *memory = work_memory(w, syms_size + heads_size + n_words * sizeof(uint64_t));
+    char *memory = bpe_work_memory(w, syms_size + heads_size + n_words * sizeof(uint64_t));
     if (!memory)
         return -ENOMEM;
     struct rank_lists l = { .bpe = b,
@@ -246,42 +247,6 @@ static int64_t encode_by_rank(const struct bpe *b, struct bpe_work *w, const cha
     return collect(l.syms, ids);
 }
 
-/* A heap of pairs, the best first: rank in the high half, place in the low one. Entries that became wrong
- * stay until they come up and then no longer agree with the symbol. */
-struct heap {
-    uint64_t *keys;
-    size_t n;
-};
-
-static void heap_push(struct heap *h, uint64_t key)
-{
-    size_t i = h->n++;
-    while (i > 0 && h->keys[(i - 1) / 2] > key) {
-        h->keys[i] = h->keys[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    h->keys[i] = key;
-}
-
-static uint64_t heap_pop(struct heap *h)
-{
-    uint64_t top = h->keys[0], key = h->keys[--h->n];
-    size_t i = 0;
-    for (;;) {
-        size_t child = 2 * i + 1;
-        if (child >= h->n)
-            break;
-        if (child + 1 < h->n && h->keys[child + 1] < h->keys[child])
-            child++;
-        if (h->keys[child] >= key)
-            break;
-        h->keys[i] = h->keys[child];
-        i = child;
-    }
-    h->keys[i] = key;
-    return top;
-}
-
 static void heap_update(const struct bpe *b, struct symbol *syms, struct heap *h, uint32_t at)
 {
     syms[at].rank = rank_at(b, syms, at);
@@ -294,7 +259,7 @@ static int64_t encode_by_heap(const struct bpe *b, struct bpe_work *w, const cha
 {
     /* One push for each pair at the start, at most two for each of at most len - 1 joins. */
     size_t syms_size = len * sizeof(struct symbol);
-    char *memory = work_memory(w, syms_size + 3 * len * sizeof(uint64_t));
+    char *memory = bpe_work_memory(w, syms_size + 3 * len * sizeof(uint64_t));
     if (!memory)
         return -ENOMEM;
     struct symbol *syms = (struct symbol *)(void *)memory;

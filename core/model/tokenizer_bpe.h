@@ -31,10 +31,12 @@ int bpe_add_merge(struct bpe *b, uint32_t left, uint32_t right, uint32_t result)
 int bpe_finish(struct bpe *b, size_t n_tokens);
 
 struct bpe_work {
-    void *memory; /* grows as pieces want, shared by the two ways for long ones */
+    void *memory; /* grows as pieces want, shared by the ways for long ones */
     size_t size;
 };
 
+/* At least size bytes, what was in them is lost; NULL: no memory. */
+void *bpe_work_memory(struct bpe_work *w, size_t size);
 void bpe_work_free(struct bpe_work *w);
 
 /* Writes the ids of text[0..len) to ids, which has room for len of them, and returns how many. O(len) for

@@ -2,26 +2,9 @@
  * configurations; here each is a few lines that look at one character at a time, because none of them ever
  * needs to look back. */
 #include "model/tokenizer_pre.h"
-#include "model/unicode.h"
-#include "util/utf8.h"
+#include "model/tokenizer_char.h"
 #include <stdio.h>
 #include <string.h>
-
-struct character {
-    enum unicode_class class;
-    unsigned len;
-};
-
-static inline struct character character_at(const char *text, size_t len)
-{
-    uint32_t cp = (unsigned char)text[0];
-    if (cp < 0x80)
-        return (struct character){ unicode_class(cp), 1 };
-    unsigned n = utf8_decode(text, len, &cp);
-    if (n == 0)
-        return (struct character){ UNICODE_OTHER, 1 };
-    return (struct character){ unicode_class(cp), n };
-}
 
 /* 's 't 're 've 'm 'll 'd: the length of the one that text starts with, or 0. */
 static size_t contraction(const char *text, size_t len)
@@ -37,26 +20,51 @@ static size_t contraction(const char *text, size_t len)
     return 0;
 }
 
-/* The end of the run of characters of `class` that goes on at `at`. */
-static size_t run_end(const char *text, size_t len, size_t at, enum unicode_class class)
+/* The same in either case. The long s (U+017F) is an s in another case, too. */
+static size_t contraction_any_case(const char *text, size_t len)
+{
+    char lower[3];
+    if (len >= 3 && memcmp(text, "'\xc5\xbf", 3) == 0)
+        return 3;
+    if (len < 2 || text[0] != '\'')
+        return 0;
+    if (len > 3)
+        len = 3;
+    for (size_t i = 0; i < len; i++)
+        lower[i] = text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] | 0x20) : text[i];
+    return contraction(lower, len);
+}
+
+/* --- GPT-2 and what was made of it: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
+ * ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ A tokenizer may cut out some characters first and take what lies between as
+ * texts of their own; `ends` says which. --- */
+
+typedef bool ends_fn(struct character c);
+
+static bool same_run(struct character a, struct character b)
+{
+    return a.class == b.class || (character_is_symbol(a) && character_is_symbol(b));
+}
+
+/* The end of the run of characters like `first` that goes on at `at`. */
+static size_t run_end(const char *text, size_t len, size_t at, struct character first, ends_fn *ends)
 {
     while (at < len) {
         struct character c = character_at(text + at, len - at);
-        if (c.class != class)
+        if (!same_run(c, first) || ends(c))
             break;
         at += c.len;
     }
     return at;
 }
 
-/* A run of spaces. Its last one is left for the word that follows, unless nothing follows or a number does.
- */
-static size_t space_run(const char *text, size_t len)
+/* A run of spaces. Its last one is left for what follows, unless the text ends there. */
+static size_t space_run(const char *text, size_t len, ends_fn *ends)
 {
     size_t at = 0, last = 0;
     while (at < len) {
         struct character c = character_at(text + at, len - at);
-        if (c.class == UNICODE_NUMBER)
+        if (ends(c))
             break;
         if (c.class != UNICODE_SPACE)
             return last ? last : at;
@@ -66,33 +74,180 @@ static size_t space_run(const char *text, size_t len)
     return at;
 }
 
-/* Every number character by itself (\p{N}), and what lies between two of them, as if it were a text of its
- * own, as GPT-2 did: contractions, words and other runs, both with one space in front, and what spaces are
- * left: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
-static size_t smollm(const char *text, size_t len)
+/* The first piece of a text that does not begin with what ends one. */
+static inline size_t gpt2_piece(const char *text, size_t len, ends_fn *ends)
 {
+    size_t n = contraction(text, len), start = 0;
     struct character first = character_at(text, len);
-    if (first.class == UNICODE_NUMBER)
-        return first.len;
-    size_t n = contraction(text, len);
     if (n)
         return n;
-
-    size_t start = 0;
     if (text[0] == ' ' && len > 1) {
         struct character next = character_at(text + 1, len - 1);
-        if (next.class == UNICODE_LETTER || next.class == UNICODE_OTHER) {
+        if (next.class != UNICODE_SPACE && !ends(next)) {
             start = 1;
             first = next;
         }
     }
     if (first.class == UNICODE_SPACE)
-        return space_run(text, len);
-    return run_end(text, len, start + first.len, first.class);
+        return space_run(text, len, ends);
+    return run_end(text, len, start + first.len, first, ends);
+}
+
+static bool ends_nowhere(struct character c)
+{
+    (void)c;
+    return false;
+}
+
+static size_t gpt2(const char *text, size_t len)
+{
+    return gpt2_piece(text, len, ends_nowhere);
+}
+
+static bool is_number(struct character c)
+{
+    return c.class == UNICODE_NUMBER;
+}
+
+/* Every number character by itself (\p{N}), and what lies between as GPT-2. */
+static size_t smollm(const char *text, size_t len)
+{
+    struct character first = character_at(text, len);
+    return is_number(first) ? first.len : gpt2_piece(text, len, is_number);
+}
+
+/* [\p{P}\$\+<=>\^~\|] */
+static bool is_mark(struct character c)
+{
+    return c.class == UNICODE_PUNCTUATION || (c.cp && c.cp < 0x80 && strchr("$+<=>^~|", (int)c.cp));
+}
+
+static bool has_three_digits(const char *text, size_t len)
+{
+    if (len < 3)
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return true;
+}
+
+/* A run of numbers, with groups of three ASCII digits cut out. */
+static size_t number_groups(const char *text, size_t len)
+{
+    size_t at = 0;
+    if (has_three_digits(text, len))
+        return 3;
+    while (at < len) {
+        struct character c = character_at(text + at, len - at);
+        if (!is_number(c) || has_three_digits(text + at, len - at))
+            break;
+        at += c.len;
+    }
+    return at;
+}
+
+/* What files get that name no pre-tokenizer: runs of marks, what lies between as GPT-2, of that runs of
+ * numbers (\p{N}+), and of those [0-9][0-9][0-9]. */
+static size_t unnamed(const char *text, size_t len)
+{
+    struct character first = character_at(text, len);
+    if (is_number(first))
+        return number_groups(text, len);
+    if (text[0] == ' ' && len > 1 && is_number(character_at(text + 1, len - 1)))
+        return 1;
+    if (!is_mark(first))
+        return gpt2_piece(text, len, is_mark);
+
+    size_t at = first.len;
+    while (at < len) {
+        struct character c = character_at(text + at, len - at);
+        if (!is_mark(c))
+            break;
+        at += c.len;
+    }
+    return at;
+}
+
+/* --- Llama 3 and Qwen 2:
+ * (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|
+ * \s+(?!\S)|\s+ --- */
+
+/* Spaces: up to the last line break among them, else all but the last if something follows. */
+static size_t space_or_line_breaks(const char *text, size_t len)
+{
+    size_t at = 0, last = 0, after_break = 0;
+    while (at < len) {
+        struct character c = character_at(text + at, len - at);
+        if (c.class != UNICODE_SPACE)
+            break;
+        last = at;
+        at += c.len;
+        if (character_is_newline(c))
+            after_break = at;
+    }
+    if (after_break)
+        return after_break;
+    return at < len && last ? last : at;
+}
+
+static inline size_t numbers(const char *text, size_t len, unsigned most)
+{
+    size_t at = 0;
+    for (unsigned n = 0; n < most && at < len; n++) {
+        struct character c = character_at(text + at, len - at);
+        if (!is_number(c))
+            break;
+        at += c.len;
+    }
+    return at;
+}
+
+static inline size_t word_or_symbols(const char *text, size_t len, unsigned digits)
+{
+    size_t n = contraction_any_case(text, len), start = 0;
+    struct character first = character_at(text, len);
+    if (n)
+        return n;
+    if (is_number(first))
+        return numbers(text, len, digits);
+    if (first.class != UNICODE_LETTER && !character_is_newline(first) && len > first.len) {
+        struct character next = character_at(text + first.len, len - first.len);
+        if (next.class == UNICODE_LETTER || (first.cp == ' ' && character_is_symbol(next))) {
+            start = first.len;
+            first = next;
+        }
+    }
+    if (first.class == UNICODE_SPACE)
+        return space_or_line_breaks(text, len);
+
+    size_t at = run_end(text, len, start + first.len, first, ends_nowhere);
+    if (character_is_symbol(first))
+        while (at < len && (text[at] == '\r' || text[at] == '\n'))
+            at++;
+    return at;
+}
+
+static size_t llama_bpe(const char *text, size_t len)
+{
+    return word_or_symbols(text, len, 3);
+}
+
+static size_t qwen2(const char *text, size_t len)
+{
+    return word_or_symbols(text, len, 1);
 }
 
 static const struct tokenizer_pre rows[] = {
-    { "smollm", smollm },
+    { "default", unnamed, false, false },
+    { "gpt-2", gpt2, false, false },
+    { "smollm", smollm, false, false },
+    { "llama-bpe", llama_bpe, true, true },
+    { "llama3", llama_bpe, true, true },
+    { "llama-v3", llama_bpe, true, true },
+    { "qwen2", qwen2, false, false },
+    { "deepseek-r1-qwen", qwen2, false, false },
+    { "deepseek-llm", tokenizer_deepseek_piece, false, false },
 };
 
 const struct tokenizer_pre *tokenizer_pre_find(const char *name, size_t len)

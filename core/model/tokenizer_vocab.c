@@ -4,6 +4,7 @@
 #include "model/tokenizer_vocab.h"
 #include "util/utf8.h"
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,18 +48,6 @@ __attribute__((format(printf, 3, 4))) static int broken(char *err, size_t errlen
     vsnprintf(err, errlen, fmt, args);
     va_end(args);
     return -EINVAL;
-}
-
-/* A text of the file for an error message: cut, and without what a terminal would act on. */
-static const char *shown(struct gguf_str text, char out[48])
-{
-    size_t n = text.len < 40 ? text.len : 40;
-    for (size_t i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        out[i] = c < 0x20 || c == 0x7f ? '?' : (char)c;
-    }
-    strcpy(out + n, n < text.len ? "..." : "");
-    return out;
 }
 
 /* Byte-level vocabularies write each byte as one printable character: those that are printable in Latin-1 as
@@ -167,6 +156,26 @@ static int read_types(struct tokenizer *t, const struct gguf *f, char *err, size
     return 0;
 }
 
+/* The byte that "<0x0A>" stands for, or -1. */
+static int byte_of_text(struct gguf_str text)
+{
+    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+    if (text.len != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>')
+        return -1;
+    const char *high = memchr(digits, text.data[3], 32), *low = memchr(digits, text.data[4], 32);
+    return high && low ? (int)((high - digits) % 16 * 16 + (low - digits) % 16) : -1;
+}
+
+/* Writes the bytes that a token of a SentencePiece-style vocabulary stands for. */
+static size_t decode_spm_text(uint8_t type, struct gguf_str text, char *out)
+{
+    int byte = type == TOKEN_BYTE ? byte_of_text(text) : -1;
+    if (byte < 0)
+        return spm_spaces(text.data, text.len, out);
+    out[0] = (char)byte;
+    return 1;
+}
+
 /* What the tokens stand for. Special ones stand for their text as it is. */
 static int fill_pieces(struct tokenizer *t, const struct gguf_str *texts, const struct alphabet *a)
 {
@@ -178,8 +187,10 @@ static int fill_pieces(struct tokenizer *t, const struct gguf_str *texts, const 
         size_t len = texts[i].len;
         if (is_special_type(t->types[i]) || t->types[i] == TOKEN_UNUSED)
             memcpy(at, texts[i].data, len);
-        else
+        else if (t->pre)
             len = decode_text(a, texts[i], at);
+        else
+            len = decode_spm_text(t->types[i], texts[i], at);
         t->pieces[i] = (struct gguf_str){ at, len };
         at += len;
     }
@@ -191,15 +202,22 @@ static int crafted(char *err, size_t errlen, const char *key)
     return broken(err, errlen, "%s: too many entries collide; no tokenizer was trained to this", key);
 }
 
-/* The map from bytes to ids. A special token goes before an ordinary one that stands for the same bytes. */
+/* Of tokens that stand for the same bytes the one with the lowest number is found. */
+static unsigned found_after(uint8_t type)
+{
+    if (is_special_type(type))
+        return 0;
+    return type == TOKEN_BYTE ? 2 : 1;
+}
+
 static int fill_by_piece(struct tokenizer *t, char *err, size_t errlen)
 {
     int r = strmap_init(&t->by_piece, t->pieces, t->n);
     if (r < 0)
         return r;
-    for (int special = 1; special >= 0; special--)
+    for (unsigned turn = 0; turn < 3; turn++)
         for (uint32_t i = 0; i < t->n; i++) {
-            if (is_special_type(t->types[i]) != (bool)special)
+            if (found_after(t->types[i]) != turn)
                 continue;
             if (strmap_put(&t->by_piece, i) == -ELOOP)
                 return crafted(err, errlen, TOKENS_KEY);
@@ -222,13 +240,13 @@ static int fill_by_text(struct strmap *m, const struct gguf_str *texts, uint32_t
 static int add_merge(struct bpe *b, const struct strmap *by_text, uint64_t i, struct gguf_str text,
                      char *joined, char *err, size_t errlen)
 {
-    char show[48];
+    char show[GGUF_PRINTABLE_LEN];
     const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
     size_t left = space ? (size_t)(space - text.data) : 0;
     if (!space || left + 1 == text.len)
         return broken(err, errlen,
                       MERGES_KEY ": number %llu, \"%s\", is not two tokens with a space between them",
-                      (unsigned long long)i, shown(text, show));
+                      (unsigned long long)i, gguf_printable(show, sizeof show, text));
     memcpy(joined, text.data, left);
     memcpy(joined + left, space + 1, text.len - left - 1);
     uint32_t ids[3] = { strmap_get(by_text, text.data, left),
@@ -237,7 +255,7 @@ static int add_merge(struct bpe *b, const struct strmap *by_text, uint64_t i, st
     for (int k = 0; k < 3; k++)
         if (ids[k] == VOCAB_MAP_NONE)
             return broken(err, errlen, MERGES_KEY ": number %llu, \"%s\", %s that is not in the vocabulary",
-                          (unsigned long long)i, shown(text, show),
+                          (unsigned long long)i, gguf_printable(show, sizeof show, text),
                           k < 2 ? "joins a token" : "makes a token");
     return bpe_add_merge(b, ids[0], ids[1], ids[2]);
 }
@@ -295,59 +313,154 @@ static int read_bpe(struct tokenizer *t, const struct gguf *f, const struct alph
     return r;
 }
 
-/* One of the keys that name a token; -1 when absent, or when it holds the number that writers use for "none".
- */
+static int read_scores(const struct tokenizer *t, const struct gguf *f, float **ret_scores, char *err,
+                       size_t errlen)
+{
+    static const char key[] = "tokenizer.ggml.scores";
+    const struct gguf_array *a;
+    int r = gguf_get_array(f, key, GGUF_F32, &a, err, errlen);
+    if (r < 0)
+        return r;
+    if (r == 0)
+        return broken(err, errlen, "%s: missing", key);
+    if (gguf_array_len(a) != t->n)
+        return broken(err, errlen, "%s: %llu scores for %u tokens", key,
+                      (unsigned long long)gguf_array_len(a), t->n);
+    float *scores = malloc(t->n * sizeof *scores);
+    if (!scores)
+        return -ENOMEM;
+    *ret_scores = scores;
+    for (uint32_t i = 0; i < t->n; i++) {
+        scores[i] = gguf_array_f32(a, i);
+        if (isnan(scores[i]))
+            return broken(err, errlen, "%s: that of token %u is no number", key, i);
+    }
+    return 0;
+}
+
+static int read_byte_tokens(struct tokenizer *t, const struct gguf_str *texts, char *err, size_t errlen)
+{
+    for (unsigned b = 0; b < 256; b++)
+        t->spm.byte_ids[b] = BPE_NONE;
+    for (uint32_t i = 0; i < t->n; i++) {
+        char show[GGUF_PRINTABLE_LEN];
+        int byte = byte_of_text(texts[i]);
+        if (t->types[i] != TOKEN_BYTE)
+            continue;
+        if (byte < 0)
+            return broken(err, errlen,
+                          TOKENS_KEY ": token %u, \"%s\", is of the type for bytes; <0x00>..<0xFF> are", i,
+                          gguf_printable(show, sizeof show, texts[i]));
+        if (t->spm.byte_ids[byte] == BPE_NONE)
+            t->spm.byte_ids[byte] = i;
+    }
+    return 0;
+}
+
+static int read_spm(struct tokenizer *t, const struct gguf *f, const struct gguf_str *texts, char *err,
+                    size_t errlen)
+{
+    float *scores = NULL;
+    bool *ordinary = malloc(t->n * sizeof *ordinary);
+    int r = ordinary ? 0 : -ENOMEM;
+    t->spm.unknown = BPE_NONE;
+    for (uint32_t i = 0; r == 0 && i < t->n; i++)
+        ordinary[i] = t->types[i] == TOKEN_NORMAL;
+    if (r == 0)
+        r = read_byte_tokens(t, texts, err, errlen);
+    if (r == 0)
+        r = read_scores(t, f, &scores, err, errlen);
+    if (r == 0) {
+        r = spm_init(&t->spm, t->pieces, ordinary, scores, t->n);
+        if (r == -ELOOP)
+            r = crafted(err, errlen, TOKENS_KEY);
+        else if (r == -E2BIG)
+            r = broken(err, errlen, TOKENS_KEY ": a token of more than %u bytes that is not a special one",
+                       SPM_MAX_TOKEN);
+    }
+    free(ordinary);
+    free(scores);
+    return r;
+}
+
+/* One of the keys that name a token; absent: *ret_id stays. -1 when it holds the number that writers use for
+ * "none". */
 static int read_id(const struct tokenizer *t, const struct gguf *f, const char *key, int32_t *ret_id,
                    char *err, size_t errlen)
 {
     uint32_t id;
-    *ret_id = -1;
     int r = gguf_get_u32(f, key, &id, err, errlen);
     if (r <= 0)
         return r;
-    if (id == UINT32_MAX)
-        return 0;
-    if (id >= t->n)
+    if (id != UINT32_MAX && id >= t->n)
         return broken(err, errlen, "%s: token %u; the vocabulary has %u", key, id, t->n);
-    *ret_id = (int32_t)id;
+    *ret_id = id == UINT32_MAX ? -1 : (int32_t)id;
     return 0;
+}
+
+/* What SentencePiece numbers first, where a file does not say; -1 when it has another use there. */
+static int32_t usual_id(const struct tokenizer *t, uint32_t id, uint8_t type)
+{
+    return !t->pre && id < t->n && t->types[id] == type ? (int32_t)id : -1;
 }
 
 static int read_ids(struct tokenizer *t, const struct gguf *f, char *err, size_t errlen)
 {
-    int32_t eot = -1, eom = -1;
-    int r = read_id(t, f, "tokenizer.ggml.bos_token_id", &t->bos, err, errlen);
-    if (r == 0)
-        r = read_id(t, f, "tokenizer.ggml.eos_token_id", &t->eos, err, errlen);
-    if (r == 0)
-        r = read_id(t, f, "tokenizer.ggml.eot_token_id", &eot, err, errlen);
-    if (r == 0)
-        r = read_id(t, f, "tokenizer.ggml.eom_token_id", &eom, err, errlen);
-    if (r < 0)
-        return r;
-    const int32_t ends[] = { t->eos, eot, eom };
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (ends[i] >= 0)
-            t->eog[ends[i]] = true;
-
-    r = gguf_get_bool(f, "tokenizer.ggml.add_bos_token", &t->add_bos, err, errlen);
-    if (r < 0)
-        return r;
-    if (t->add_bos && t->bos < 0)
-        return broken(err, errlen,
-                      "tokenizer.ggml.add_bos_token: true, but tokenizer.ggml.bos_token_id names none");
+    int32_t ids[] = { usual_id(t, 1, TOKEN_CONTROL), usual_id(t, 2, TOKEN_CONTROL), -1, -1,
+                      usual_id(t, 0, TOKEN_UNKNOWN) };
+    static const char *const keys[] = { "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+                                        "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+                                        "tokenizer.ggml.unknown_token_id" };
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++) {
+        int r = read_id(t, f, keys[i], &ids[i], err, errlen);
+        if (r < 0)
+            return r;
+    }
+    t->bos = ids[0];
+    t->eos = ids[1];
+    for (size_t i = 1; i < 4; i++)
+        if (ids[i] >= 0)
+            t->eog[ids[i]] = true;
+    t->spm.unknown = ids[4] < 0 ? BPE_NONE : (uint32_t)ids[4];
     return 0;
 }
 
+/* A token that is to be added to texts; `add` holds what goes where the file does not say. */
+static int read_added(const struct gguf *f, const char *key, const char *id_key, int32_t id, bool *add,
+                      char *err, size_t errlen)
+{
+    int r = gguf_get_bool(f, key, add, err, errlen);
+    if (r < 0)
+        return r;
+    if (r == 1 && *add && id < 0)
+        return broken(err, errlen, "%s: true, but %s names none", key, id_key);
+    *add = *add && id >= 0;
+    return 0;
+}
+
+static int read_additions(struct tokenizer *t, const struct gguf *f, char *err, size_t errlen)
+{
+    t->add_bos = t->pre ? t->pre->add_bos : true;
+    t->add_space_prefix = true;
+    int r = read_added(f, "tokenizer.ggml.add_bos_token", "tokenizer.ggml.bos_token_id", t->bos, &t->add_bos,
+                       err, errlen);
+    if (r == 0)
+        r = read_added(f, "tokenizer.ggml.add_eos_token", "tokenizer.ggml.eos_token_id", t->eos, &t->add_eos,
+                       err, errlen);
+    if (r == 0)
+        r = gguf_get_bool(f, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, err, errlen);
+    t->add_space_prefix = t->add_space_prefix && !t->pre;
+    return r < 0 ? r : 0;
+}
+
 /* Tokens known by their texts. Some files have them as ordinary tokens by mistake: they are made control
- * tokens, except
- * </s>, which is also a piece of HTML. */
+ * tokens, except </s>, which is also a piece of HTML. */
 static void mark_known_texts(struct tokenizer *t)
 {
     for (size_t i = 0; i < sizeof eog_texts / sizeof eog_texts[0]; i++) {
         const char *text = eog_texts[i];
         int32_t id = tokenizer_find(t, text, strlen(text));
-        if (id < 0 || (!is_special_type(t->types[id]) && strcmp(text, "</s>") == 0))
+        if (id < 0 || (!tokenizer_is_control(t, id) && strcmp(text, "</s>") == 0))
             continue;
         t->eog[id] = true;
         t->types[id] = TOKEN_CONTROL;
@@ -406,12 +519,14 @@ int tokenizer_read_vocab(struct tokenizer *t, const struct gguf *f, char *err, s
     if (r == 0)
         r = fill_pieces(t, texts, &a);
     if (r == 0)
-        r = read_bpe(t, f, &a, texts, err, errlen);
+        r = t->pre ? read_bpe(t, f, &a, texts, err, errlen) : read_spm(t, f, texts, err, errlen);
     free(texts);
     if (r == 0)
         r = fill_by_piece(t, err, errlen);
     if (r == 0)
         r = read_ids(t, f, err, errlen);
+    if (r == 0)
+        r = read_additions(t, f, err, errlen);
     if (r < 0)
         return r;
     mark_known_texts(t);

@@ -5,6 +5,7 @@
 #include "model/tokenizer_bpe.h"
 #include "model/tokenizer_pre.h"
 #include "model/tokenizer_special.h"
+#include "model/tokenizer_spm.h"
 #include "model/vocab_map.h"
 
 /* As numbered in tokenizer.ggml.token_type. */
@@ -25,13 +26,16 @@ struct tokenizer {
     uint8_t *types;          /* enum token_type */
     bool *eog;
     struct strmap by_piece;
-    struct bpe bpe;
-    const struct tokenizer_pre *pre;
+    const struct tokenizer_pre *pre;  /* NULL: SentencePiece-style */
+    struct bpe bpe;                   /* when there is a pre-tokenizer */
+    struct spm spm;                   /* when there is none */
     struct special_set *user_defined; /* found in any text */
     struct special_set *special;      /* these, and control tokens: found when special tokens are asked for */
     int32_t bos, eos;                 /* -1: none */
-    bool add_bos;
+    bool add_bos, add_eos;
+    bool add_space_prefix; /* SentencePiece-style alone: a space before text, and after special tokens */
 };
 
-/* Reads the vocabulary into t, all zero. Fails as tokenizer_open does; the caller frees t either way. */
+/* Reads the vocabulary into t, all zero but `pre` and `kind`. Fails as tokenizer_open does; the caller frees
+ * t either way. */
 int tokenizer_read_vocab(struct tokenizer *t, const struct gguf *f, char *err, size_t errlen);

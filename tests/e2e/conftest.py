@@ -212,6 +212,13 @@ def real_model():
 
 
 @pytest.fixture(scope="session")
+def gemma_model():
+    path = REAL_MODEL.parent / "gemma-3-270m-q4_k_m.gguf"
+    assert path.is_file(), f"{path} is not there: tools/bootstrap gemma brings it"
+    return path
+
+
+@pytest.fixture(scope="session")
 def session_server(berth_bin, synthetic_model):
     server = _start(berth_bin, synthetic_model, {"engine.threads": 1})
     try:

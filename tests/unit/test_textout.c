@@ -306,6 +306,42 @@ Test(textout, replaces_what_is_no_text_as_python_does)
     tokenizer_free(t);
 }
 
+Test(textout, puts_characters_together_from_byte_tokens)
+{
+    const char *tokens[] = { "<unk>", "<s>", "</s>", "<0xE2>", "<0x82>", "<0xAC>", "▁x" };
+    int32_t types[] = { 2, 3, 3, 6, 6, 6, 1 };
+    float scores[7] = { 0 };
+    struct vocab v = { .model = "llama",
+                       .tokens = tokens,
+                       .n_tokens = 7,
+                       .types = types,
+                       .n_types = 7,
+                       .scores = scores,
+                       .n_scores = 7,
+                       .bos = -1,
+                       .eos = -1,
+                       .add_bos = -1 };
+    static const struct {
+        int32_t token;
+        const char *text;
+        size_t tokens;
+    } steps[] = { { 3, "", 0 },   { 4, "", 0 }, { 5, "€", 3 },
+                  { 6, " x", 1 }, { 3, "", 0 }, { 6, "\xef\xbf\xbd x", 2 },
+                  { 2, "", 1 } };
+    struct tokenizer *t = must_open(&v);
+    struct textout *o;
+    cr_assert_eq(textout_new(t, NULL, NULL, 0, &o), 0);
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        const char *text;
+        size_t len, n, stop;
+        cr_assert_eq(textout_add(o, steps[i].token, &text, &len, &n, &stop), 0);
+        cr_expect(len == strlen(steps[i].text) && memcmp(text, steps[i].text, len) == 0, "step %zu", i);
+        cr_expect_eq(n, steps[i].tokens, "step %zu", i);
+    }
+    textout_free(o);
+    tokenizer_free(t);
+}
+
 Test(textout, holds_back_what_may_become_a_stop_string_and_no_more)
 {
     struct tokenizer *t = vocabulary();

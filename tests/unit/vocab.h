@@ -27,6 +27,8 @@ struct vocab {
     size_t n_tokens, n_types;
     const char **merges; /* NULL: no such key */
     size_t n_merges;
+    const float *scores; /* NULL: no such key */
+    size_t n_scores;
     int64_t bos, eos; /* -1: no such key */
     int add_bos;      /* -1: no such key */
 };
@@ -90,6 +92,14 @@ static inline uint64_t put_keys(struct buf *b, const struct vocab *v)
         put_u32(b, GGUF_I32);
         put_u64(b, v->n_types);
         buf_append(b, v->types, v->n_types * sizeof *v->types);
+        n++;
+    }
+    if (v->scores) {
+        put_str(b, "tokenizer.ggml.scores");
+        put_u32(b, GGUF_ARR);
+        put_u32(b, GGUF_F32);
+        put_u64(b, v->n_scores);
+        buf_append(b, v->scores, v->n_scores * sizeof *v->scores);
         n++;
     }
     if (v->bos >= 0) {
