@@ -102,7 +102,9 @@ static int begin(struct bench *b, struct group *g, uint32_t n, bool generate, ch
         b->rows[i] = (struct engine_row){ .session = b->sessions[g->first + i],
                                           .tokens = b->tokens + g->at,
                                           .n = step,
-                                          .n_logits = generate || g->at + step == n };
+                                          .n_logits = generate || g->at + step == n,
+                                          .best = true,
+                                          .scale = 1 };
     g->at += step;
     return engine_begin(b->engine, b->rows, g->n, &g->flight, err, errlen);
 }

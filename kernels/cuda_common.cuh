@@ -52,6 +52,7 @@ struct ops_dev {
     struct cuda_buffer prepared; /* rows of a product: floats, bytes, scales */
     struct cuda_buffer partials; /* sums of attention's splits */
     struct cuda_buffer index;    /* ids, row numbers */
+    struct cuda_buffer best;     /* of logits, and what they are found with */
     struct cuda_buffer plan;     /* of attention, and the host's copy of what it holds */
     uint32_t *plan_host, *plan_new;
     size_t plan_words, plan_cap;
@@ -75,6 +76,8 @@ void *cuda_room(struct ops_dev *d, struct cuda_buffer *b, size_t bytes, const ch
 void *cuda_stage(struct ops_dev *d, size_t bytes);
 /* From host memory, which may change after the call. */
 void cuda_upload(struct ops_dev *d, void *to, const void *from, size_t bytes);
+/* To host memory; waits for it. */
+void cuda_download(struct ops_dev *d, void *to, const void *from, size_t bytes);
 
 /* ---- weights (cuda_weight.cu) ----
  *
@@ -163,6 +166,10 @@ void cuda_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens
 void cuda_kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to);
 void cuda_kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from);
 void cuda_attention(struct ops_dev *d, const struct ops_attention *a);
+
+/* cuda_best.cu */
+void cuda_best(struct ops_dev *d, const float *logits, uint32_t n, uint32_t cols, const float *scale,
+               struct ops_best *ret);
 
 /* ---- arithmetic, as in cpu_math.h and cpu_attention_kernel.h ---- */
 

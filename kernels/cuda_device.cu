@@ -123,9 +123,8 @@ static void upload(struct ops_dev *d, void *to, const void *from, size_t bytes)
     cuda_upload(d, to, from, bytes);
 }
 
-static void download(struct ops_dev *d, void *to, const void *from, size_t bytes)
+void cuda_download(struct ops_dev *d, void *to, const void *from, size_t bytes)
 {
-    cuda_use(d);
     for (size_t done = 0, n; done < bytes; done += n) {
         n = bytes - done < CUDA_HALF ? bytes - done : CUDA_HALF;
         void *staged = cuda_stage(d, n);
@@ -138,6 +137,12 @@ static void download(struct ops_dev *d, void *to, const void *from, size_t bytes
             return;
         memcpy((unsigned char *)to + done, staged, n);
     }
+}
+
+static void download(struct ops_dev *d, void *to, const void *from, size_t bytes)
+{
+    cuda_use(d);
+    cuda_download(d, to, from, bytes);
 }
 
 static void *mem_alloc(struct ops_dev *d, size_t bytes)
@@ -187,7 +192,7 @@ static void dev_close(struct ops_dev *d)
     cuda_use(d);
     if (d->stream)
         cudaStreamSynchronize(d->stream);
-    struct cuda_buffer *buffers[] = { &d->prepared, &d->partials, &d->index, &d->plan };
+    struct cuda_buffer *buffers[] = { &d->prepared, &d->partials, &d->index, &d->best, &d->plan };
     for (struct cuda_buffer *b : buffers)
         cudaFree(b->at);
     for (cudaEvent_t e : d->copied)
@@ -300,4 +305,5 @@ extern "C" const struct ops ops_cuda = {
     .attention = cuda_attention,
     .gather = cuda_gather,
     .norm_add = NULL,
+    .best = cuda_best,
 };

@@ -14,6 +14,7 @@
  * tests/kernels/ (against ref.c: the formulas here by plain loops and double sums) */
 #pragma once
 #include "ops_args.h"
+#include "ops_best.h"
 
 struct ops {
     const char *name;  /* "cpu", "cuda" */
@@ -68,6 +69,11 @@ struct ops {
      * float addition. */
     void (*norm_add)(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n,
                      uint32_t cols, float *out);
+    /* The best of each of n rows of `cols` logits; scale[n], 0 < scale < infinity, and ret[n] in host memory,
+     * filled when it returns. The sums are those of core/model/ranking.c bit by bit. NULL where plain_memory
+     * says that the logits can be read where they are. */
+    void (*best)(struct ops_dev *d, const float *logits, uint32_t n, uint32_t cols, const float *scale,
+                 struct ops_best *ret);
 };
 
 extern const struct ops ops_cpu;

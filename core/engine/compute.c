@@ -125,26 +125,58 @@ int compute_reserve_logits(struct stage *st, struct flight *f, char *err, size_t
 {
     const struct engine *e = st->engine;
     size_t bytes = (size_t)f->n_wanted * e->n_vocab * sizeof *f->logits;
+    struct ops_best *best = NULL;
     float *memory, *host = NULL;
 
     if (f->n_wanted <= f->logits_rows)
         return 0;
     if (!e->ops->plain_memory) {
         host = malloc(bytes);
-        if (!host)
+        best = malloc(f->n_wanted * sizeof *best);
+        if (!host || !best) {
+            free(host);
+            free(best);
             return engine_no_memory("logits of a window", bytes, err, errlen);
+        }
     }
     memory = e->ops->alloc(st->dev, bytes);
     if (!memory) {
         free(host);
+        free(best);
         return stage_no_memory(st, "logits of a window", bytes, err, errlen);
     }
     e->ops->release(st->dev, f->logits);
     free(f->host_logits);
+    free(f->best);
     f->logits = memory;
     f->host_logits = host;
+    f->best = best;
     f->logits_rows = f->n_wanted;
     return 0;
+}
+
+void compute_fetch_logits(struct stage *st, struct flight *f, uint32_t first, uint32_t n)
+{
+    const struct engine *e = st->engine;
+    const size_t at = (size_t)first * e->n_vocab;
+
+    e->ops->download(st->dev, f->host_logits + at, f->logits + at,
+                     (size_t)n * e->n_vocab * sizeof *f->logits);
+}
+
+/* What the caller is going to read. */
+static void fetch_wanted(struct stage *st, struct flight *f)
+{
+    const struct engine *e = st->engine;
+    uint32_t first = 0;
+
+    if (f->has_best)
+        e->ops->best(st->dev, f->logits, f->n_wanted, e->n_vocab, f->scale, f->best);
+    for (uint32_t i = 0; i < f->n_rows; i++) {
+        if (f->rows[i].n_logits && !f->rows[i].best)
+            compute_fetch_logits(st, f, first, f->rows[i].n_logits);
+        first += f->rows[i].n_logits;
+    }
 }
 
 int compute_window(struct stage *st, struct flight *f, char *err, size_t errlen)
@@ -170,8 +202,7 @@ int compute_window(struct stage *st, struct flight *f, char *err, size_t errlen)
     if (is_last(st))
         queue_last_layer(st, f);
     if (is_last(st) && f->host_logits)
-        e->ops->download(st->dev, f->host_logits, f->logits,
-                         (size_t)f->n_wanted * e->n_vocab * sizeof *f->logits);
+        fetch_wanted(st, f);
     if (!is_last(st))
         e->ops->download(st->dev, f->x, s->x, x_bytes);
     return e->ops->sync(st->dev, err, errlen);

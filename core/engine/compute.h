@@ -13,5 +13,7 @@ int compute_window(struct stage *st, struct flight *f, char *err, size_t errlen)
 void compute_embed(struct stage *st, const struct flight *f);
 void compute_layer(struct stage *st, const struct flight *f, uint32_t layer);
 void compute_head(struct stage *st, const struct flight *f); /* of the rows in scratch.picked */
+/* Logits first .. first + n - 1 of the window from the last stage's device to the host; then sync. */
+void compute_fetch_logits(struct stage *st, struct flight *f, uint32_t first, uint32_t n);
 /* Room for the logits that the flight wants, on the last stage. */
 int compute_reserve_logits(struct stage *st, struct flight *f, char *err, size_t errlen);

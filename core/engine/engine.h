@@ -22,6 +22,7 @@
  * tests/property/kv_model.c, tests/unit/engine_stress.c, tests/unit/test_logits.c (reference logits) */
 #pragma once
 #include "model/model.h"
+#include "model/sampler.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -105,7 +106,9 @@ struct engine_row {
     const int32_t *tokens;   /* 0 <= id < n_vocab, checked */
     uint32_t n;              /* >= 1 */
     uint32_t n_logits;       /* logits wanted for the last so many of them, 0..n */
-    const float *logits;     /* out, of engine_window alone: as flight_logits, until the next window begins */
+    bool best;   /* the best of them will do: all may stay on a device, until flight_logits fetches them */
+    float scale; /* with best: of flight_best's second sum, 0 < scale < infinity */
+    const float *logits; /* out, of engine_window alone: as flight_logits, until the next window begins */
 };
 
 /* Starts a window that appends each row's tokens to its session and computes the logits asked for; rows and
@@ -128,9 +131,12 @@ void engine_watch(struct engine *e, void (*finished)(void *arg), void *arg);
  * it. Once for each flight, in any order. */
 int flight_end(struct flight *f, char *err, size_t errlen);
 /* After flight_end said 0: [n_logits][n_vocab] of a row in host memory, valid until the release; NULL when it
- * wanted none.
- */
-const float *flight_logits(const struct flight *f, uint32_t row);
+ * wanted none. Those of a row that asked for the best alone may have to be fetched, which waits for what the
+ * device is doing; NULL when it failed. */
+const float *flight_logits(struct flight *f, uint32_t row);
+/* What is known here of the row's i-th logits, which stayed on a device; valid until the release. False where
+ * they did not: flight_logits has them. */
+bool flight_best(const struct flight *f, uint32_t row, uint32_t i, struct sampler_best *ret_best);
 /* How long stages computed on it, all together; waiting does not count. */
 uint64_t flight_ns(const struct flight *f);
 /* Ends it if that was not done, and takes it back; NULL is fine. */

@@ -3,9 +3,9 @@
  * session_io.c (their bytes) share. Tests may include it to run the engine on a device of their own; nobody
  * else does.
  *
- * Lock: `engine.lock` guards the stages' orders and queues, the list of finished flights and what is called
- * on finishing; a flight and a device belong to one thread at a time and change hands under it. Whatever
- * finished() locks comes after it. The book of blocks and the sessions are the scheduler's alone. */
+ * Lock: `engine.lock` guards the stages' orders and queues, the list of finished flights and the watcher; a
+ * flight and a device belong to one thread at a time and change hands under it. Whatever finished() locks
+ * comes after it. The book of blocks and the sessions are the scheduler's alone. */
 #pragma once
 #include "engine/engine.h"
 #include "kernels/ops.h"
@@ -16,8 +16,8 @@ struct layer_weights {
     float *attn_norm, *ffn_norm; /* device memory */
 };
 
-/* The KV pool's book: who holds which block is only counted; block numbers are indices into every stage's
- * pool. */
+/* The KV pool's book: who holds which block is only counted; the numbers are the same in every stage's pool.
+ */
 struct pool {
     uint32_t n_blocks, n_free, n_flying;
     uint32_t *refs; /* holders of each block */
@@ -43,6 +43,7 @@ struct flight_row {
     uint32_t kept;
     uint32_t copy_from, copy_tokens; /* into the first one taken: the last block was shared; 0: it was not */
     uint32_t n_logits;
+    bool best;
 };
 
 enum flight_state { FLIGHT_IDLE, FLIGHT_UNDER_WAY, FLIGHT_FINISHED, FLIGHT_ENDED };
@@ -64,10 +65,12 @@ struct flight {
     float *x;                /* [max_tokens][n_embd]: the residual stream between stages; NULL with one */
     uint32_t *blocks;        /* of all rows */
     uint32_t blocks_cap;
-    uint32_t n_rows, n_tokens, n_wanted;
-    float *logits;      /* [logits_rows][n_vocab], the last stage's device memory, grown by it */
-    float *host_logits; /* the same where the host cannot read that; else NULL */
-    uint32_t logits_rows;
+    uint32_t n_rows, n_tokens, n_wanted, logits_rows;
+    float *logits;         /* [logits_rows][n_vocab], the last stage's device memory, grown by it */
+    float *host_logits;    /* the same where the host cannot read that; else NULL */
+    struct ops_best *best; /* [logits_rows] beside it, filled when has_best */
+    float *scale;          /* [max_tokens]: of the best of those wanted */
+    bool has_best;
 };
 
 struct flight_list {
@@ -77,8 +80,7 @@ struct flight_list {
 struct stage;
 typedef int stage_fn(struct stage *st, void *arg, char *err, size_t errlen);
 
-/* Something to be done on a stage's thread while somebody waits for it. */
-struct order {
+struct order { /* to be done on a stage's thread while somebody waits for it */
     stage_fn *fn;
     void *arg;
     char *err;

@@ -4,6 +4,7 @@
  * Thread: the scheduler's. Must not know: why a session exists, what a row is for.
  * Tests: tests/unit/test_engine.c, tests/unit/test_stages.c, tests/property/kv_model.c */
 #include "engine/flight.h"
+#include "engine/compute.h"
 #include "engine/stage.h"
 #include <assert.h>
 #include <errno.h>
@@ -86,10 +87,12 @@ int flight_take(struct engine *e, struct flight **ret_flight, char *err, size_t 
     f->wanted = calloc(tokens, sizeof *f->wanted);
     f->cos = calloc(angles, sizeof *f->cos);
     f->sin = calloc(angles, sizeof *f->sin);
+    f->scale = calloc(tokens, sizeof *f->scale);
     f->ops = calloc(e->max_rows, sizeof *f->ops);
     f->rows = calloc(e->max_rows, sizeof *f->rows);
     f->x = e->n_stages > 1 ? calloc(tokens * e->n_embd, sizeof *f->x) : NULL;
-    if (!f->ids || !f->wanted || !f->cos || !f->sin || !f->ops || !f->rows || (e->n_stages > 1 && !f->x)) {
+    if (!f->ids || !f->wanted || !f->cos || !f->sin || !f->scale || !f->ops || !f->rows ||
+        (e->n_stages > 1 && !f->x)) {
         flight_free(f);
         return engine_no_memory("the plan of a window", tokens * (2 + e->n_embd) * 4 + 2 * angles * 4, err,
                                 errlen);
@@ -119,7 +122,9 @@ void flight_free(struct flight *f)
     free(f->rows);
     free(f->x);
     free(f->blocks);
+    free(f->scale);
     free(f->host_logits);
+    free(f->best);
     free(f);
 }
 
@@ -139,7 +144,8 @@ static int grow_all(struct flight *f, const struct engine_row *rows, uint32_t n_
         struct flight_row *row = &f->rows[i];
         *row = (struct flight_row){ .session = rows[i].session,
                                     .at = i ? row[-1].at + row[-1].n_blocks : 0,
-                                    .n_logits = rows[i].n_logits };
+                                    .n_logits = rows[i].n_logits,
+                                    .best = rows[i].best };
         int r = session_grow(f, row, rows[i].n);
         if (r == 0)
             continue;
@@ -172,6 +178,7 @@ static void plan_rope(struct flight *f, uint32_t token, uint32_t pos)
 static void make_plan(struct flight *f, const struct engine_row *rows)
 {
     f->n_tokens = f->n_wanted = 0;
+    f->has_best = false;
     for (uint32_t i = 0; i < f->n_rows; i++) {
         const struct engine_row *row = &rows[i];
         uint32_t pos = row->session->len;
@@ -181,10 +188,13 @@ static void make_plan(struct flight *f, const struct engine_row *rows)
         memcpy(f->ids + f->n_tokens, row->tokens, row->n * sizeof *f->ids);
         for (uint32_t t = 0; t < row->n; t++) {
             plan_rope(f, f->n_tokens, pos + t);
-            if (t + row->n_logits >= row->n)
+            if (t + row->n_logits >= row->n) {
+                f->scale[f->n_wanted] = row->best ? row->scale : 1;
                 f->wanted[f->n_wanted++] = f->n_tokens;
+            }
             f->n_tokens++;
         }
+        f->has_best |= row->best && row->n_logits && !f->engine->ops->plain_memory;
     }
 }
 
@@ -276,14 +286,60 @@ int flight_end(struct flight *f, char *err, size_t errlen)
     return 0;
 }
 
-const float *flight_logits(const struct flight *f, uint32_t row)
+/* Of a row's logits, the first: as one of all the window's. */
+static uint32_t first_logits(const struct flight *f, uint32_t row)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < row; i++)
+        n += f->rows[i].n_logits;
+    return n;
+}
+
+struct fetch {
+    struct flight *flight;
+    uint32_t first, n;
+};
+
+static int fetch(struct stage *st, void *arg, char *err, size_t errlen)
+{
+    const struct fetch *a = arg;
+    compute_fetch_logits(st, a->flight, a->first, a->n);
+    return st->engine->ops->sync(st->dev, err, errlen);
+}
+
+const float *flight_logits(struct flight *f, uint32_t row)
 {
     /* Where device memory is plain memory the caller reads the logits where they were computed. */
     const float *logits = f->host_logits ? f->host_logits : f->logits;
+    struct flight_row *r = &f->rows[row];
+    struct fetch a = { .flight = f, .first = first_logits(f, row), .n = r->n_logits };
+    char err[256];
 
-    for (uint32_t i = 0; i < row; i++)
-        logits += (size_t)f->rows[i].n_logits * f->engine->n_vocab;
-    return f->rows[row].n_logits ? logits : NULL;
+    if (!r->n_logits)
+        return NULL;
+    if (f->has_best && r->best) {
+        if (stage_call(&f->engine->stages[f->engine->n_stages - 1], fetch, &a, err, sizeof err) < 0)
+            return NULL;
+        r->best = false; /* they are here now */
+    }
+    return logits + (size_t)a.first * f->engine->n_vocab;
+}
+
+bool flight_best(const struct flight *f, uint32_t row, uint32_t i, struct sampler_best *ret_best)
+{
+    const uint32_t at = first_logits(f, row) + i;
+    const struct ops_best *b = &f->best[at];
+
+    if (!f->has_best || !f->rows[row].best)
+        return false;
+    *ret_best = (struct sampler_best){ .n = b->n,
+                                       .id = b->id,
+                                       .logit = b->logit,
+                                       .max = b->max,
+                                       .sum = b->sum[0],
+                                       .scale = f->scale[at],
+                                       .scaled_sum = b->sum[1] };
+    return true;
 }
 
 uint64_t flight_ns(const struct flight *f)

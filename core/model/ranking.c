@@ -71,8 +71,11 @@ void ranking_begin(struct ranking *r, const float *logits)
 {
     r->logits = logits;
     r->n_sorted = 0;
+    r->best = NULL;
+    r->short_of = false;
     find_maxima(r);
-    if (r->max != INFINITY)
+    r->infinite = r->max == INFINITY;
+    if (!r->infinite)
         return;
     for (uint32_t i = 0; i < r->n; i++)
         r->limit[i] = logits[i] == INFINITY ? 0.0f : -INFINITY;
@@ -82,6 +85,8 @@ void ranking_begin(struct ranking *r, const float *logits)
 
 uint32_t ranking_first(const struct ranking *r)
 {
+    if (r->best)
+        return ranking_id(r, 0);
     for (uint32_t b = 0; b < r->n_blocks; b++) {
         if (r->block_max[b] != r->max)
             continue;
@@ -100,6 +105,19 @@ static inline uint32_t sort_key(float logit)
     memcpy(&bits, &x, sizeof bits);
     uint32_t negative = (uint32_t)((int32_t)bits >> 31);
     return bits ^ (~negative & 0x7fffffffu);
+}
+
+void ranking_begin_best(struct ranking *r, const struct sampler_best *best)
+{
+    r->best = best;
+    r->short_of = r->infinite = false;
+    r->max = best->max;
+    r->logits = r->limit; /* only those that are sorted are looked at */
+    r->n_sorted = best->n;
+    for (uint32_t i = 0; i < best->n; i++) {
+        r->limit[best->id[i]] = best->logit[i];
+        r->sorted[i] = (uint64_t)sort_key(best->logit[i]) << 32 | best->id[i];
+    }
 }
 
 /* Moves from[0..n) to `to` in order of the eight bits at `shift`, equals in the order they had; counts says
@@ -208,7 +226,9 @@ static float bound_for(struct ranking *r, uint32_t count)
 void ranking_sort(struct ranking *r, uint32_t count, uint32_t *ret_count)
 {
     count = count < r->n ? count : r->n;
-    if (count > r->n_sorted) {
+    if (r->best) {
+        r->short_of |= count > r->n_sorted;
+    } else if (count > r->n_sorted) {
         gather(r, bound_for(r, count));
         if (r->n_sorted < count)
             gather(r, -INFINITY);
@@ -239,10 +259,14 @@ static inline v4f exp_of_four(v4f x)
     return (v4f)((v4i)(p * scale) & in);
 }
 
-double ranking_sum(const struct ranking *r, float scale)
+double ranking_sum(struct ranking *r, float scale)
 {
     double total = 0;
     uint32_t i = 0;
+    if (r->best) {
+        r->short_of |= scale != 1.0f && scale != r->best->scale;
+        return scale == 1.0f ? r->best->sum : r->best->scaled_sum;
+    }
     while (r->n - i >= 16) {
         /* A float holds the sum of 64 weights without harm; then it goes into the double. */
         uint32_t end = r->n - i < 1024 ? i + (r->n - i) / 16 * 16 : i + 1024;

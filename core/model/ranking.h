@@ -4,6 +4,7 @@
  * count as 0 and all others as minus infinity: the limit, as that logit grows. Pure; one thread at a time.
  * Must not know: what is sampled how. Tests: tests/unit/test_sampler.c */
 #pragma once
+#include "model/sampler.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@ struct ranking {
     uint32_t n;
     const float *logits; /* those being ranked */
     float max;           /* -INFINITY when there is nothing else */
+    bool infinite;       /* the best was, and is 0 now */
     float *block_max;    /* of each 64 logits */
     uint32_t n_blocks;
     float *limit;     /* room for logits when the best is infinite */
@@ -21,6 +23,8 @@ struct ranking {
     uint64_t *sorted; /* the first n_sorted: sorting key of the logit in the high half, id in the low one */
     uint64_t *spare;
     uint32_t n_sorted;
+    const struct sampler_best *best; /* all that is known; NULL: everything is */
+    bool short_of;                   /* more was asked for than is known: what was answered means nothing */
 };
 
 /* Room for n logits, n >= 1. -ENOMEM, and then r may still be freed. */
@@ -28,12 +32,15 @@ int ranking_init(struct ranking *r, uint32_t n);
 void ranking_free(struct ranking *r);
 /* Starts over with these logits, which must stay as they are while r is asked. */
 void ranking_begin(struct ranking *r, const float *logits);
+/* Starts over with what is known of logits with a finite maximum; short_of says afterwards whether that was
+ * enough for what was asked. */
+void ranking_begin_best(struct ranking *r, const struct sampler_best *best);
 /* The best; 0 when all are minus infinity. */
 uint32_t ranking_first(const struct ranking *r);
 /* Sorts at least the first `count` (or all); *ret_count is how many are sorted now. */
 void ranking_sort(struct ranking *r, uint32_t count, uint32_t *ret_count);
 /* The sum over all of exp((logit - max) * scale); 0 < scale < infinity. */
-double ranking_sum(const struct ranking *r, float scale);
+double ranking_sum(struct ranking *r, float scale);
 
 static inline uint32_t ranking_id(const struct ranking *r, uint32_t place)
 {

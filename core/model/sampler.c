@@ -156,12 +156,27 @@ void sampler_allow(struct sampler *s, const uint64_t *mask)
     s->mask = mask;
 }
 
+static bool repeats_count(const struct sampler *s)
+{
+    return s->p.repeat_penalty != 1 && s->n_accepted > 0;
+}
+
+bool sampler_wants_all(const struct sampler *s)
+{
+    return s->p.n_bias > 0 || repeats_count(s) || s->n_touched > 0 || ends_forbidden(s) || s->mask;
+}
+
+float sampler_scale(const struct sampler *s)
+{
+    return s->p.temperature > 0 ? fminf(1 / s->p.temperature, FLT_MAX) : 1;
+}
+
 /* The logits that the choice is made from: the given ones when nothing changes them. */
 static const float *edit(struct sampler *s, const float *logits)
 {
-    bool repeat = s->p.repeat_penalty != 1 && s->n_accepted > 0;
+    bool repeat = repeats_count(s);
     bool forbidden = ends_forbidden(s);
-    if (s->p.n_bias == 0 && !repeat && s->n_touched == 0 && !forbidden && !s->mask)
+    if (!sampler_wants_all(s))
         return logits;
     memcpy(s->edited, logits, s->ranking.n * sizeof *logits);
     for (size_t i = 0; i < s->p.n_bias; i++)
@@ -198,7 +213,7 @@ static struct softmax read_softmax(struct ranking *r, const float *logits, int32
                                    struct sampler_choice *c)
 {
     uint32_t sorted;
-    struct softmax q = { .n = r->n, .raw_max = r->logits == logits ? r->max : INFINITY };
+    struct softmax q = { .n = r->n, .raw_max = r->infinite ? INFINITY : r->max };
     q.log_sum = (double)r->max + log(ranking_sum(r, 1.0f));
     c->n_top = (uint32_t)n_top < r->n ? (uint32_t)n_top : r->n;
     ranking_sort(r, c->n_top, &sorted);
@@ -221,7 +236,7 @@ static bool reach(struct ranking *r, uint32_t place)
     while (want <= place)
         want = want < r->n / 4 ? want * 4 : r->n;
     ranking_sort(r, want, &sorted);
-    return true;
+    return place < sorted;
 }
 
 /* How many of the first `limit` candidates hold the share top_p of their weight (at least one). */
@@ -254,7 +269,7 @@ static uint32_t count_min_p(struct ranking *r, uint32_t limit, float min_p)
 static int32_t draw(struct sampler *s, uint32_t n, uint64_t position)
 {
     struct ranking *r = &s->ranking;
-    float scale = fminf(1 / s->p.temperature, FLT_MAX);
+    float scale = sampler_scale(s);
     double sum = 0;
     if (n == r->n)
         sum = ranking_sum(r, scale);
@@ -284,6 +299,8 @@ static int32_t sample(struct sampler *s, uint64_t position)
         uint32_t sorted;
         n = (uint32_t)s->p.top_k;
         ranking_sort(r, n, &sorted);
+        if (sorted < n)
+            return -1;
     }
     if (s->p.top_p < 1)
         n = count_top_p(r, n, limited, s->p.top_p);
@@ -305,6 +322,15 @@ static int32_t first_allowed(const struct sampler *s)
     return 0;
 }
 
+/* From what is ranked. */
+static int32_t choose_ranked(struct sampler *s, uint64_t position)
+{
+    int32_t token = -1;
+    if (s->ranking.max > -INFINITY)
+        token = s->p.temperature > 0 ? sample(s, position) : (int32_t)ranking_first(&s->ranking);
+    return token >= 0 ? token : first_allowed(s);
+}
+
 void sampler_choose(struct sampler *s, const float *logits, uint64_t position,
                     struct sampler_choice *ret_choice)
 {
@@ -320,11 +346,28 @@ void sampler_choose(struct sampler *s, const float *logits, uint64_t position,
     }
     if (!logprobs || edited != logits)
         ranking_begin(r, edited);
-
-    int32_t token = -1;
-    if (r->max > -INFINITY)
-        token = s->p.temperature > 0 ? sample(s, position) : (int32_t)ranking_first(r);
-    ret_choice->token = token >= 0 ? token : first_allowed(s);
+    ret_choice->token = choose_ranked(s, position);
     if (logprobs)
         ret_choice->logprob = (float)logprob_of(&q, logits[ret_choice->token]);
+}
+
+bool sampler_choose_best(struct sampler *s, const struct sampler_best *best, uint64_t position,
+                         struct sampler_choice *ret_choice)
+{
+    struct ranking *r = &s->ranking;
+    struct softmax q = { 0 };
+    bool logprobs = s->p.n_top_logprobs >= 0;
+    if (sampler_wants_all(s) || !isfinite(best->max))
+        return false;
+    ranking_begin_best(r, best);
+    ret_choice->n_top = 0;
+    ret_choice->logprob = 0;
+    if (logprobs)
+        q = read_softmax(r, r->logits, s->p.n_top_logprobs, ret_choice);
+    ret_choice->token = choose_ranked(s, position);
+    if (r->short_of)
+        return false;
+    if (logprobs)
+        ret_choice->logprob = (float)logprob_of(&q, r->logits[ret_choice->token]);
+    return true;
 }

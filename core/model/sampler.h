@@ -42,6 +42,17 @@ struct sampler_choice {
     struct sampler_logprob top[SAMPLER_MAX_TOP_LOGPROBS]; /* best first; ties by id */
 };
 
+/* What is known of logits that lie somewhere else: the best of them, and sums over all. */
+struct sampler_best {
+    uint32_t n;         /* 1.. of the vocabulary */
+    const uint32_t *id; /* [n]: the higher logit first, the lower id among equals; NaN counts as -infinity */
+    const float *logit; /* [n] */
+    float max;          /* of all; -INFINITY when there is nothing else */
+    double sum;         /* over all of exp(logit - max), as model/ranking.h sums */
+    float scale;
+    double scaled_sum; /* over all of exp((logit - max) * scale) */
+};
+
 struct sampler;
 
 /* is_eog(arg, id) says which tokens end a generation. Order of steps: bias, penalties, eog mask, the mask of
@@ -60,6 +71,14 @@ void sampler_accept(struct sampler *s, int32_t token, bool generated);
  * i / 64. NULL: all of them. Borrowed until the next call. It is applied after everything that changes logits
  * and before a token is chosen; a mask that allows nothing has the lowest id chosen. */
 void sampler_allow(struct sampler *s, const uint64_t *mask);
+/* Whether the next choice needs all logits: something changes them, or a mask forbids some. */
+bool sampler_wants_all(const struct sampler *s);
+/* What sampler_best.scale is good for: 0 < scale < infinity. */
+float sampler_scale(const struct sampler *s);
+/* The choice that sampler_choose would make, from the best alone. False when they do not tell, and then
+ * nothing of *ret_choice counts. */
+bool sampler_choose_best(struct sampler *s, const struct sampler_best *best, uint64_t position,
+                         struct sampler_choice *ret_choice);
 /* logits[n_vocab] are read only. position: absolute position of the token being chosen. */
 void sampler_choose(struct sampler *s, const float *logits, uint64_t position,
                     struct sampler_choice *ret_choice);

@@ -214,12 +214,31 @@ void job_finish_text(struct job *j)
         emit_text(j, text, len, n_tokens);
 }
 
-enum sched_stop job_choose(const struct sched *s, struct job *j, const float *logits, const char **ret_error)
+/* From the best where they tell; false when all are needed and the device does not hand them out. */
+static bool choose(const struct sched *s, struct job *j, const struct job_logits *from,
+                   struct sampler_choice *ret)
+{
+    struct sampler_best best;
+    if (flight_best(from->flight, from->row, from->i, &best) &&
+        sampler_choose_best(j->sampler, &best, j->n_seq, ret))
+        return true;
+    const float *logits = flight_logits(from->flight, from->row);
+    if (!logits)
+        return false;
+    sampler_choose(j->sampler, logits + (size_t)from->i * s->n_vocab, j->n_seq, ret);
+    return true;
+}
+
+enum sched_stop job_choose(const struct sched *s, struct job *j, const struct job_logits *from,
+                           const char **ret_error)
 {
     struct sampler_choice choice;
     if (make_room(j) < 0)
         goto out_of_memory;
-    sampler_choose(j->sampler, logits, j->n_seq, &choice);
+    if (!choose(s, j, from, &choice)) {
+        *ret_error = "the device failed";
+        return SCHED_STOP_FAILED;
+    }
     j->last_ns = s->now_ns;
     if (!j->first_ns)
         j->first_ns = j->last_ns;

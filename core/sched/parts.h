@@ -11,9 +11,16 @@ void job_free(struct job *j);
 void job_started(struct job *j, uint64_t now_ns);
 /* `read` tokens of the prompt are in the session by now. */
 void job_progress(struct job *j, uint32_t read, uint64_t now_ns);
-/* Takes the logits after the job's last token: chooses the next, hands out text. Returns SCHED_STOP_NONE
- * while the job goes on; *ret_error is set with SCHED_STOP_FAILED. */
-enum sched_stop job_choose(const struct sched *s, struct job *j, const float *logits, const char **ret_error);
+/* Logits after a job's last token: number `i` of what a row of a flight wanted. */
+struct job_logits {
+    struct flight *flight;
+    uint32_t row, i;
+};
+
+/* From those: chooses the next token, hands out text. Returns SCHED_STOP_NONE while the job goes on;
+ * *ret_error is set with SCHED_STOP_FAILED. */
+enum sched_stop job_choose(const struct sched *s, struct job *j, const struct job_logits *from,
+                           const char **ret_error);
 /* It waits again, for all it has: what it has to read is compared with the histories from now on. */
 void job_wait_again(const struct sched *s, struct job *j);
 /* What was held back, because it could have become a stop string, comes out: no more is chosen. */

@@ -55,8 +55,9 @@ static void add_pads(struct sched *s, struct window *w)
         return;
     for (uint32_t i = first; i < last_active(w) && needed + w->n_pads < free; i++)
         if (!slots_at(s->h.table, i)->busy)
-            w->rows[w->n_rows + w->n_pads++] =
-                (struct engine_row){ .session = s->pads[i], .tokens = &pad_token, .n = 1, .n_logits = 1 };
+            w->rows[w->n_rows + w->n_pads++] = (struct engine_row){
+                .session = s->pads[i], .tokens = &pad_token, .n = 1, .n_logits = 1, .best = true, .scale = 1
+            };
 }
 
 /* The window has begun: what it writes over is lost. */
@@ -132,6 +133,8 @@ static void add_row(struct sched *s, struct window *w, struct job *j, uint32_t n
         .tokens = j->seq + h->n,
         .n = n,
         .n_logits = h->n + n == j->n_seq,
+        .best = !sampler_wants_all(j->sampler),
+        .scale = sampler_scale(j->sampler),
     };
 }
 
@@ -293,13 +296,13 @@ static void measure(struct sched *s, const struct window *w, uint64_t window_ns)
 }
 
 /* The tokens after the row's first are a draft: each stays as long as it is what would have been chosen. */
-static enum sched_stop choose(struct sched *s, struct job *j, const float *logits, uint32_t n_draft,
+static enum sched_stop choose(struct sched *s, struct job *j, const struct window *w, uint32_t row,
                               uint32_t *ret_right, const char **ret_error)
 {
     enum sched_stop stop;
-    uint32_t right = 0;
+    uint32_t right = 0, n_draft = w->n_draft;
     for (;;) {
-        stop = job_choose(s, j, logits + (size_t)right * s->n_vocab, ret_error);
+        stop = job_choose(s, j, &(struct job_logits){ w->flight, row, right }, ret_error);
         if (stop != SCHED_STOP_NONE || right == n_draft || s->solo.fed[1 + right] != j->seq[j->n_seq - 1])
             break;
         right++;
@@ -334,7 +337,7 @@ static void take_row(struct sched *s, const struct window *w, uint32_t i)
         job_progress(j, slots_at(s->h.table, j->at)->n, s->now_ns);
     if (!row->n_logits)
         return;
-    enum sched_stop stop = choose(s, j, flight_logits(w->flight, i), n_draft, &right, &error);
+    enum sched_stop stop = choose(s, j, w, i, &right, &error);
     if (n_draft) {
         took(s, j, row->tokens, 1 + right);
         drafts_result(s->solo.drafts, n_draft, right);

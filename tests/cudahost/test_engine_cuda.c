@@ -157,6 +157,58 @@ Test(engine_cuda, company_and_forks_change_no_bit)
     rig_close(&rig);
 }
 
+/* Where a row asks for the best alone, what the host has of its logits stays as it was until they are asked
+ * for; then they are those of a row that asked for all. */
+static void check_best(struct rig *rig, uint32_t vocab)
+{
+    enum { N = 20 };
+    int32_t *tokens = rig_tokens(N, vocab, 8);
+    float *want = rig_alone(rig, tokens, N);
+    struct session *a = rig_session(rig), *b = rig_session(rig);
+    struct engine_row rows[] = {
+        { .session = a, .tokens = tokens, .n = N, .n_logits = 2 },
+        { .session = b, .tokens = tokens, .n = N, .n_logits = 3, .best = true, .scale = 2 },
+    };
+    struct flight *f;
+    struct sampler_best best;
+    char err[512] = "";
+    want += (size_t)(N - 3) * vocab;
+    memset(rig->e->idle->host_logits, 0x55, 5 * (size_t)vocab * sizeof(float));
+    cr_assert_eq(engine_begin(rig->e, rows, 2, &f, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(flight_end(f, err, sizeof err), 0, "%s", err);
+    for (size_t i = 0; i < 3 * (size_t)vocab * sizeof(float); i++)
+        cr_assert_eq(((unsigned char *)(f->host_logits + 2 * vocab))[i], 0x55, "byte %zu was fetched", i);
+    cr_expect_not(flight_best(f, 0, 0, &best), "a row that asked for all");
+    expect_same(flight_logits(f, 0), want + vocab, 2 * vocab, "a row that asked for all");
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert(flight_best(f, 1, i, &best));
+        for (uint32_t k = 0; k < vocab; k++) {
+            cr_assert_eq(memcmp(&best.logit[k], &want[i * vocab + best.id[k]], sizeof(float)), 0);
+            cr_assert(k == 0 || best.logit[k] <= best.logit[k - 1]);
+        }
+        cr_expect(best.n == vocab && best.max == best.logit[0] && best.scaled_sum < best.sum);
+    }
+    expect_same(flight_logits(f, 1), want, 3 * vocab, "fetched afterwards");
+    cr_expect_not(flight_best(f, 1, 0, &best), "they are here now");
+    flight_release(f);
+    session_free(a);
+    session_free(b);
+    free(want - (size_t)(N - 3) * vocab);
+    free(tokens);
+}
+
+Test(engine_cuda, only_the_best_logits_leave_the_device_until_all_are_asked_for)
+{
+    for (uint32_t stages = 1; stages <= 2; stages++) {
+        struct engine_options o = cuda;
+        o.stages = stages;
+        cudahost_reset((int)stages, (size_t)256 << 20);
+        struct rig rig = rig_open(&rig_shape, &o);
+        check_best(&rig, rig_shape.vocab);
+        rig_close(&rig);
+    }
+}
+
 /* ---- what fails ---- */
 
 Test(engine_cuda, too_little_memory_says_what_is_wanted_and_free)

@@ -9,22 +9,26 @@ import requests
 
 BUILD = Path(os.environ.get("BERTH_BUILD", Path(__file__).resolve().parents[2] / "build"))
 EMULATED = BUILD / "tests" / "cudahost" / "berth_cudahost"
-PROMPTS = ["Once upon a time", "The quick brown fox jumps over", "1 2 3 4 5 6 7", "Hello"]
+# Greedy; from the best logits alone; with their probabilities; and with something that needs all of them.
+BODIES = [{"prompt": "Once upon a time", "temperature": 0},
+          {"prompt": "The quick brown fox jumps over", "seed": 3},
+          {"prompt": "1 2 3 4 5 6 7", "seed": 4, "temperature": 1.5, "top_p": 1, "logprobs": 3},
+          {"prompt": "Hello", "seed": 5, "frequency_penalty": 1}]
 SMALL = {"engine.kv_tokens": 1024, "model.context": 256, "engine.threads": 1}
 
 pytestmark = pytest.mark.skipif(not EMULATED.exists(), reason="this build has no emulator of CUDA")
 
 
-def say(server, prompt):
-    reply = requests.post(f"{server.url}/v1/completions", json={"prompt": prompt, "max_tokens": 12, "temperature": 0},
-                          timeout=120)
+def say(server, body):
+    reply = requests.post(f"{server.url}/v1/completions", json={"max_tokens": 12, **body}, timeout=120)
     assert reply.status_code == 200, reply.text
-    return reply.json()["choices"][0]["text"]
+    choice = reply.json()["choices"][0]
+    return choice["text"], choice["logprobs"]
 
 
 def on_cpu(start_server):
     server = start_server({**SMALL, "engine.device": "cpu", "engine.isa": "avx2"})
-    said = [say(server, p) for p in PROMPTS]
+    said = [say(server, b) for b in BODIES]
     server.stop()
     return said
 
@@ -40,9 +44,9 @@ def test_the_same_words_as_on_the_cpu(start_server, stages):
     server = start_server({**SMALL, "engine.device": "auto", "engine.stages": stages}, binary=EMULATED,
                           env={"CUDAHOST_DEVICES": str(stages)})
     assert "cuda device 0" in server.ready["device"]
-    assert [say(server, p) for p in PROMPTS] == want
-    with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        assert list(pool.map(lambda p: say(server, p), PROMPTS)) == want
+    assert [say(server, b) for b in BODIES] == want
+    with ThreadPoolExecutor(len(BODIES)) as pool:
+        assert list(pool.map(lambda b: say(server, b), BODIES)) == want
 
 
 def test_what_does_not_fit_on_the_device_is_said(start_server):

@@ -497,6 +497,68 @@ Test(sampler, without_logprobs_none_are_given)
     sampler_free(s);
 }
 
+/* What a device would say of these logits: plain loops, and the sums that ranking.h says. */
+static void describe_best(const float *logits, uint32_t n, uint32_t most, float scale, uint32_t *id,
+                          float *best_logit, struct sampler_best *ret)
+{
+    struct ranking r;
+    uint32_t sorted;
+    cr_assert_eq(ranking_init(&r, n), 0);
+    ranking_begin(&r, logits);
+    *ret = (struct sampler_best){ .n = most < n ? most : n, .id = id, .logit = best_logit, .scale = scale };
+    ret->max = r.infinite ? INFINITY : r.max;
+    ret->sum = ranking_sum(&r, 1);
+    ret->scaled_sum = ranking_sum(&r, scale);
+    ranking_sort(&r, ret->n, &sorted);
+    for (uint32_t i = 0; i < ret->n; i++) {
+        id[i] = ranking_id(&r, i);
+        best_logit[i] = logits[id[i]];
+    }
+    ranking_free(&r);
+}
+
+Test(sampler, from_the_best_alone_it_chooses_what_it_chooses_from_all)
+{
+    enum { N = 700, MOST = 64, CASES = 3000 };
+    float logits[N], best_logit[MOST];
+    uint32_t id[MOST], told = 0, full = 0;
+    struct dice d = { 77, 0 };
+    for (int k = 0; k < CASES; k++) {
+        struct sampler_bias bias[3];
+        struct sampler_params p = any_params(&d, bias, N);
+        struct sampler_choice from_all = { 0 }, from_best = { 0 };
+        struct sampler_best best;
+        float spread = (float)(1 + roll(&d, 8));
+        if (roll(&d, 4)) {
+            p.n_bias = 0;
+            p.repeat_penalty = 1;
+            p.presence_penalty = p.frequency_penalty = 0;
+        }
+        p.n_top_logprobs = (int32_t)roll(&d, 8) - 3;
+        p.n_top_logprobs = p.n_top_logprobs < -1 ? -1 : p.n_top_logprobs;
+        for (uint32_t i = 0; i < N; i++) /* with ties */
+            logits[i] = roundf((float)gauss(&d) * spread * 8) / 8;
+        if (roll(&d, 10) == 0)
+            logits[roll(&d, N)] = roll(&d, 2) ? NAN : roll(&d, 2) ? INFINITY : -INFINITY;
+        struct sampler *s = must_make(&p, N);
+        sampler_accept(s, (int32_t)roll(&d, N), true);
+        sampler_choose(s, logits, (uint64_t)k, &from_all);
+        describe_best(logits, N, MOST, sampler_scale(s), id, best_logit, &best);
+        full += sampler_wants_all(s);
+        if (sampler_choose_best(s, &best, (uint64_t)k, &from_best)) {
+            told++;
+            cr_assert_not(sampler_wants_all(s));
+            cr_assert_eq(from_best.token, from_all.token, "case %d", k);
+            cr_assert_eq(from_best.n_top, from_all.n_top);
+            cr_assert_eq(memcmp(&from_best.logprob, &from_all.logprob, sizeof(float)), 0, "case %d", k);
+            cr_assert_eq(memcmp(from_best.top, from_all.top, from_all.n_top * sizeof *from_all.top), 0);
+        }
+        sampler_free(s);
+    }
+    cr_expect(full > CASES / 8 && full < CASES / 2, "%u choices need all", full);
+    cr_expect(told > CASES / 3, "%u of %u were told from the best", told, CASES);
+}
+
 Test(sampler, a_mask_leaves_only_what_it_allows)
 {
     enum { MANY = 200 };
