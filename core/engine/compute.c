@@ -1,7 +1,6 @@
 /* Compute: see compute.h. */
 #include "engine/compute.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -15,6 +14,7 @@ static void queue_attention(struct stage *st, const struct flight *f, uint32_t l
     const struct engine *e = st->engine;
     const struct layer_weights *w = &e->layers[layer];
     struct scratch *s = &st->scratch;
+    const uint32_t rope = e->windowed[layer]; /* layers with a window have angles of their own */
     struct ops_matmul qkv = { .prepare = OPS_RMS_NORM,
                               .x = s->x,
                               .norm = w->attn_norm,
@@ -22,6 +22,7 @@ static void queue_attention(struct stage *st, const struct flight *f, uint32_t l
                               .n = f->n_tokens,
                               .count = 3,
                               .weight = { w->q, w->k, w->v },
+                              .bias = { w->q_bias, w->k_bias, w->v_bias },
                               .out = { s->q, s->k, s->v } };
     struct ops_attention attention = { .kv = st->kv,
                                        .layer = layer - st->first,
@@ -33,22 +34,38 @@ static void queue_attention(struct stage *st, const struct flight *f, uint32_t l
                                        .k = s->k,
                                        .v = s->v,
                                        .out = s->att,
-                                       .scale = (float)(1 / sqrt((double)e->head_dim)),
-                                       .rope_cos = s->cos,
-                                       .rope_sin = s->sin,
+                                       .scale = e->attn_scale,
+                                       .rope_cos = s->cos[rope],
+                                       .rope_sin = s->sin[rope],
                                        .rope_dims = e->rope_dims,
-                                       .rope_halves = e->rope_halves };
+                                       .rope_halves = e->rope_halves,
+                                       .q_norm = w->q_norm,
+                                       .k_norm = w->k_norm,
+                                       .norm_eps = e->rms_eps,
+                                       .window = e->windowed[layer] ? e->window : 0 };
     e->ops->matmul(st->dev, &qkv);
     e->ops->attention(st->dev, &attention);
 }
 
-/* The rest of a layer for n tokens: x += o(att), x += down(swiglu(gate, up)). */
+/* x += weight * prepare(in), or where the model has a post norm x += its norm. */
+static void queue_block(struct stage *st, struct ops_matmul m, const float *post_norm, float *x)
+{
+    const struct engine *e = st->engine;
+
+    m.add = !post_norm;
+    m.out[0] = post_norm ? st->scratch.added : x;
+    e->ops->matmul(st->dev, &m);
+    if (post_norm)
+        e->ops->norm_add(st->dev, st->scratch.added, post_norm, e->rms_eps, m.n, e->n_embd, x);
+}
+
+/* The rest of a layer for n tokens: x += o(att), x += down(gate(gate, up)). */
 static void queue_feed_forward(struct stage *st, uint32_t layer, const float *att, float *x, uint32_t n)
 {
     const struct engine *e = st->engine;
     const struct layer_weights *w = &e->layers[layer];
     struct scratch *s = &st->scratch;
-    struct ops_matmul o = { .x = att, .n = n, .count = 1, .weight = { w->o }, .out = { x }, .add = true };
+    struct ops_matmul o = { .x = att, .n = n, .count = 1, .weight = { w->o } };
     struct ops_matmul gate_up = { .prepare = OPS_RMS_NORM,
                                   .x = x,
                                   .norm = w->ffn_norm,
@@ -57,22 +74,18 @@ static void queue_feed_forward(struct stage *st, uint32_t layer, const float *at
                                   .count = 2,
                                   .weight = { w->gate, w->up },
                                   .out = { s->gate, s->up } };
-    struct ops_matmul down = { .prepare = OPS_SWIGLU,
-                               .x = s->gate,
-                               .x2 = s->up,
-                               .n = n,
-                               .count = 1,
-                               .weight = { w->down },
-                               .out = { x },
-                               .add = true };
-    e->ops->matmul(st->dev, &o);
+    struct ops_matmul down = {
+        .prepare = e->gate, .x = s->gate, .x2 = s->up, .n = n, .count = 1, .weight = { w->down }
+    };
+    queue_block(st, o, w->attn_post_norm, x);
     e->ops->matmul(st->dev, &gate_up);
-    e->ops->matmul(st->dev, &down);
+    queue_block(st, down, w->ffn_post_norm, x);
 }
 
 void compute_embed(struct stage *st, const struct flight *f)
 {
-    st->engine->ops->embed(st->dev, st->token_embd, f->ids, f->n_tokens, 1, st->scratch.x);
+    st->engine->ops->embed(st->dev, st->token_embd, f->ids, f->n_tokens, st->engine->embd_scale,
+                           st->scratch.x);
 }
 
 void compute_layer(struct stage *st, const struct flight *f, uint32_t layer)
@@ -191,8 +204,10 @@ int compute_window(struct stage *st, struct flight *f, char *err, size_t errlen)
         return r;
 
     queue_copies(st, f);
-    e->ops->upload(st->dev, s->cos, f->cos, rope_bytes);
-    e->ops->upload(st->dev, s->sin, f->sin, rope_bytes);
+    for (uint32_t i = 0; i < e->n_ropes; i++) {
+        e->ops->upload(st->dev, s->cos[i], f->cos[i], rope_bytes);
+        e->ops->upload(st->dev, s->sin[i], f->sin[i], rope_bytes);
+    }
     if (st->index == 0)
         compute_embed(st, f);
     else

@@ -7,7 +7,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,6 +73,12 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->rope_dims = m->rope_dims;
     e->rope_halves = m->rope == MODEL_ROPE_HALVES;
     e->rms_eps = m->rms_eps;
+    e->embd_scale = m->embd_scale;
+    e->attn_scale = m->attn_scale;
+    e->gate = m->gate == MODEL_GATE_GELU ? OPS_GEGLU : OPS_SWIGLU;
+    e->window = m->window;
+    e->post_norms = m->layers[0].attn_post_norm != NULL;
+    e->n_ropes = m->window ? 2 : 1;
     e->kv_type = o->kv_f32 ? OPS_KV_F32 : OPS_KV_F16;
     e->max_rows = o->max_rows;
     e->max_tokens = o->max_tokens;
@@ -104,11 +109,41 @@ static int open_rope(struct engine *e, const struct model *m, char *err, size_t 
 {
     uint32_t half = e->rope_dims / 2;
 
-    e->rope_freq = calloc(half, sizeof *e->rope_freq);
-    if (!e->rope_freq)
-        return engine_no_memory("the angles of positions", half * sizeof *e->rope_freq, err, errlen);
-    for (uint32_t i = 0; i < half; i++)
-        e->rope_freq[i] = pow((double)m->rope_base, -2.0 * i / e->rope_dims);
+    e->windowed = calloc(e->n_layers, sizeof *e->windowed);
+    if (!e->windowed)
+        return engine_no_memory("the table of layers", e->n_layers * sizeof *e->windowed, err, errlen);
+    for (uint32_t i = 0; i < e->n_layers; i++)
+        e->windowed[i] = model_layer_has_window(m, i);
+    for (uint32_t i = 0; i < e->n_ropes; i++) {
+        double *frequency = calloc(half, sizeof *frequency);
+        if (!frequency)
+            return engine_no_memory("the angles of positions", half * sizeof *frequency, err, errlen);
+        e->ropes[i].frequency = frequency;
+        model_rope_frequencies(m, i == 1, frequency, &e->ropes[i].magnitude);
+    }
+    return 0;
+}
+
+/* What the model asks for that not every device computes. */
+static int check_extras(const struct ops *ops, const struct model *m, char *err, size_t errlen)
+{
+    const struct model_layer *l = m->layers;
+    const struct {
+        enum ops_extra extra;
+        bool wanted;
+        const char *name;
+    } extras[] = { { OPS_EXTRA_BIAS, l->attn_q_bias || l->attn_k_bias || l->attn_v_bias, "biases" },
+                   { OPS_EXTRA_GEGLU, m->gate == MODEL_GATE_GELU, "GELU gates" },
+                   { OPS_EXTRA_HEAD_NORM, l->attn_q_norm || l->attn_k_norm, "norms of heads" },
+                   { OPS_EXTRA_WINDOW, m->window != 0, "sliding windows" },
+                   { OPS_EXTRA_NORM_ADD, l->attn_post_norm != NULL, "norms after a block" } };
+
+    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
+        if (extras[i].wanted && !(ops->extras & extras[i].extra)) {
+            snprintf(err, errlen, "architecture %s has %s, which device %s does not compute", m->arch,
+                     extras[i].name, ops->name);
+            return -ENOTSUP;
+        }
     return 0;
 }
 
@@ -130,17 +165,21 @@ static int open_scratch(struct stage *st, char *err, size_t errlen)
     const struct {
         size_t cols;
         float **memory;
-    } buffers[] = { { e->n_embd, &s->x },         { e->n_embd, &s->picked }, { heads, &s->q },
-                    { heads, &s->att },           { kv_heads, &s->k },       { kv_heads, &s->v },
-                    { e->n_ff, &s->gate },        { e->n_ff, &s->up },       { e->rope_dims / 2, &s->cos },
-                    { e->rope_dims / 2, &s->sin } };
+    } buffers[] = { { e->n_embd, &s->x },  { e->n_embd, &s->picked }, { heads, &s->q },
+                    { heads, &s->att },    { kv_heads, &s->k },       { kv_heads, &s->v },
+                    { e->n_ff, &s->gate }, { e->n_ff, &s->up } };
+    int r = 0;
 
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-        int r = open_rows(st, buffers[i].cols, buffers[i].memory, err, errlen);
-        if (r < 0)
-            return r;
+    for (size_t i = 0; r == 0 && i < sizeof buffers / sizeof *buffers; i++)
+        r = open_rows(st, buffers[i].cols, buffers[i].memory, err, errlen);
+    if (r == 0 && e->post_norms)
+        r = open_rows(st, e->n_embd, &s->added, err, errlen);
+    for (uint32_t i = 0; r == 0 && i < e->n_ropes; i++) {
+        r = open_rows(st, e->rope_dims / 2, &s->cos[i], err, errlen);
+        if (r == 0)
+            r = open_rows(st, e->rope_dims / 2, &s->sin[i], err, errlen);
     }
-    return 0;
+    return r;
 }
 
 static int open_device(struct stage *st, void *arg, char *err, size_t errlen)
@@ -182,7 +221,8 @@ static int close_device(struct stage *st, void *arg, char *err, size_t errlen)
 {
     const struct engine *e = st->engine;
     struct scratch *s = &st->scratch;
-    float *buffers[] = { s->x, s->picked, s->q, s->att, s->k, s->v, s->gate, s->up, s->cos, s->sin };
+    float *buffers[] = { s->x,    s->added, s->picked, s->q,      s->att,    s->k,     s->v,
+                         s->gate, s->up,    s->cos[0], s->sin[0], s->cos[1], s->sin[1] };
 
     (void)arg;
     (void)err;
@@ -254,6 +294,8 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
     struct load l = { .file = f, .model = m, .progress = progress, .arg = arg };
     struct engine *e;
     int r = check_options(m, o, err, errlen);
+    if (r == 0)
+        r = check_extras(ops, m, err, errlen);
     if (r < 0)
         return r;
     e = calloc(1, sizeof *e);
@@ -377,7 +419,9 @@ void engine_close(struct engine *e)
     free(e->infos);
     free(e->pool.refs);
     free(e->pool.free);
-    free(e->rope_freq);
+    for (uint32_t i = 0; i < e->n_ropes; i++)
+        free(e->ropes[i].frequency);
+    free(e->windowed);
     free(e);
 }
 

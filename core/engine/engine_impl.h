@@ -8,13 +8,8 @@
  * comes after it. The book of blocks and the sessions are the scheduler's alone. */
 #pragma once
 #include "engine/engine.h"
-#include "kernels/ops.h"
+#include "engine/memory.h"
 #include <pthread.h>
-
-struct layer_weights {
-    struct ops_weight *q, *k, *v, *o, *gate, *up, *down;
-    float *attn_norm, *ffn_norm; /* device memory */
-};
 
 /* The KV pool's book: who holds which block is only counted; the numbers are the same in every stage's pool.
  */
@@ -22,16 +17,6 @@ struct pool {
     uint32_t n_blocks, n_free, n_flying;
     uint32_t *refs; /* holders of each block */
     uint32_t *free; /* a stack: the block freed last is used next, its memory being touched already */
-};
-
-/* A stage's device memory of a window, token-major. */
-struct scratch {
-    float *x;         /* [max_tokens][n_embd]: the residual stream */
-    float *picked;    /* [max_tokens][n_embd]: its rows that logits are wanted for; the last stage's alone */
-    float *q, *att;   /* [max_tokens][n_head * head_dim] */
-    float *k, *v;     /* [max_tokens][n_head_kv * head_dim] */
-    float *gate, *up; /* [max_tokens][n_ff] */
-    float *cos, *sin; /* [max_tokens][rope_dims / 2] */
 };
 
 /* A row of a flight. The blocks it will hold are in the flight's own list, so that the session's stays as it
@@ -57,9 +42,10 @@ struct flight {
     uint64_t ns;
     char err[256];
 
-    int32_t *ids;            /* [max_tokens] */
-    uint32_t *wanted;        /* [max_tokens]: tokens whose logits are wanted */
-    float *cos, *sin;        /* [max_tokens][rope_dims / 2], before they are sent to a device */
+    int32_t *ids;     /* [max_tokens] */
+    uint32_t *wanted; /* [max_tokens]: tokens whose logits are wanted */
+    /* [max_tokens][rope_dims / 2], before they are sent to a device */
+    float *cos[ENGINE_MAX_ROPES], *sin[ENGINE_MAX_ROPES];
     struct ops_row *ops;     /* [max_rows] */
     struct flight_row *rows; /* [max_rows] */
     float *x;                /* [max_tokens][n_embd]: the residual stream between stages; NULL with one */
@@ -113,8 +99,16 @@ struct engine {
     const struct ops *ops;
     uint32_t n_layers, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, rope_dims;
     bool rope_halves;
-    float rms_eps;
-    double *rope_freq; /* [rope_dims / 2]: radians per position */
+    float rms_eps, embd_scale, attn_scale;
+    enum ops_prepare gate;
+    uint32_t window; /* of layers that have one */
+    bool *windowed;  /* [n_layers] */
+    bool post_norms;
+    uint32_t n_ropes;
+    struct {
+        double *frequency; /* [rope_dims / 2]: radians per position */
+        double magnitude;  /* of cosines and sines */
+    } ropes[ENGINE_MAX_ROPES];
     uint32_t max_rows, max_tokens;
     struct layer_weights *layers; /* each in the memory of its stage's device */
     size_t kv_bytes;

@@ -85,17 +85,21 @@ int flight_take(struct engine *e, struct flight **ret_flight, char *err, size_t 
     f->engine = e;
     f->ids = calloc(tokens, sizeof *f->ids);
     f->wanted = calloc(tokens, sizeof *f->wanted);
-    f->cos = calloc(angles, sizeof *f->cos);
-    f->sin = calloc(angles, sizeof *f->sin);
+    bool has_angles = true;
+    for (uint32_t i = 0; i < e->n_ropes; i++) {
+        f->cos[i] = calloc(angles, sizeof *f->cos[i]);
+        f->sin[i] = calloc(angles, sizeof *f->sin[i]);
+        has_angles = has_angles && f->cos[i] && f->sin[i];
+    }
     f->scale = calloc(tokens, sizeof *f->scale);
     f->ops = calloc(e->max_rows, sizeof *f->ops);
     f->rows = calloc(e->max_rows, sizeof *f->rows);
     f->x = e->n_stages > 1 ? calloc(tokens * e->n_embd, sizeof *f->x) : NULL;
-    if (!f->ids || !f->wanted || !f->cos || !f->sin || !f->scale || !f->ops || !f->rows ||
+    if (!f->ids || !f->wanted || !has_angles || !f->scale || !f->ops || !f->rows ||
         (e->n_stages > 1 && !f->x)) {
         flight_free(f);
-        return engine_no_memory("the plan of a window", tokens * (2 + e->n_embd) * 4 + 2 * angles * 4, err,
-                                errlen);
+        return engine_no_memory("the plan of a window",
+                                tokens * (2 + e->n_embd) * 4 + 2 * e->n_ropes * angles * 4, err, errlen);
     }
     e->n_open++;
     *ret_flight = f;
@@ -116,8 +120,10 @@ void flight_free(struct flight *f)
 {
     free(f->ids);
     free(f->wanted);
-    free(f->cos);
-    free(f->sin);
+    for (uint32_t i = 0; i < ENGINE_MAX_ROPES; i++) {
+        free(f->cos[i]);
+        free(f->sin[i]);
+    }
     free(f->ops);
     free(f->rows);
     free(f->x);
@@ -162,16 +168,17 @@ static int grow_all(struct flight *f, const struct engine_row *rows, uint32_t n_
 
 /* cos and sin of every token's angles, in double: a float angle at position 100,000 would be off by a
  * hundredth. */
-static void plan_rope(struct flight *f, uint32_t token, uint32_t pos)
+static void plan_rope(struct flight *f, uint32_t rope, uint32_t token, uint32_t pos)
 {
-    uint32_t half = f->engine->rope_dims / 2;
-    float *c = f->cos + (size_t)token * half, *s = f->sin + (size_t)token * half;
+    const struct engine *e = f->engine;
+    uint32_t half = e->rope_dims / 2;
+    float *c = f->cos[rope] + (size_t)token * half, *s = f->sin[rope] + (size_t)token * half;
 
     for (uint32_t i = 0; i < half; i++) {
         double sine, cosine;
-        sincos((double)pos * f->engine->rope_freq[i], &sine, &cosine);
-        c[i] = (float)cosine;
-        s[i] = (float)sine;
+        sincos((double)pos * e->ropes[rope].frequency[i], &sine, &cosine);
+        c[i] = (float)(cosine * e->ropes[rope].magnitude);
+        s[i] = (float)(sine * e->ropes[rope].magnitude);
     }
 }
 
@@ -187,7 +194,8 @@ static void make_plan(struct flight *f, const struct engine_row *rows)
         };
         memcpy(f->ids + f->n_tokens, row->tokens, row->n * sizeof *f->ids);
         for (uint32_t t = 0; t < row->n; t++) {
-            plan_rope(f, f->n_tokens, pos + t);
+            for (uint32_t k = 0; k < f->engine->n_ropes; k++)
+                plan_rope(f, k, f->n_tokens, pos + t);
             if (t + row->n_logits >= row->n) {
                 f->scale[f->n_wanted] = row->best ? row->scale : 1;
                 f->wanted[f->n_wanted++] = f->n_tokens;

@@ -55,7 +55,7 @@ static int load_vector(struct stage *st, struct load *l, const struct gguf_tenso
     const struct ops *ops = st->engine->ops;
     float *memory = ops->alloc(st->dev, t->size);
     if (!memory)
-        return stage_no_memory(st, "a norm", t->size, err, errlen);
+        return stage_no_memory(st, "a norm or bias", t->size, err, errlen);
     ops->upload(st->dev, memory, t->data, t->size);
     *ret = memory;
     st->weight_bytes += t->size;
@@ -75,13 +75,22 @@ static int load_layer(struct stage *st, struct load *l, uint32_t layer, char *er
                   { m->attn_q, &w->q, NULL },
                   { m->attn_k, &w->k, NULL },
                   { m->attn_v, &w->v, NULL },
+                  { m->attn_q_bias, NULL, &w->q_bias },
+                  { m->attn_k_bias, NULL, &w->k_bias },
+                  { m->attn_v_bias, NULL, &w->v_bias },
+                  { m->attn_q_norm, NULL, &w->q_norm },
+                  { m->attn_k_norm, NULL, &w->k_norm },
                   { m->attn_output, &w->o, NULL },
+                  { m->attn_post_norm, NULL, &w->attn_post_norm },
                   { m->ffn_norm, NULL, &w->ffn_norm },
                   { m->ffn_gate, &w->gate, NULL },
                   { m->ffn_up, &w->up, NULL },
-                  { m->ffn_down, &w->down, NULL } };
+                  { m->ffn_down, &w->down, NULL },
+                  { m->ffn_post_norm, NULL, &w->ffn_post_norm } };
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!parts[i].from) /* the architecture has none */
+            continue;
         int r = parts[i].matrix ? load_matrix(st, l, parts[i].from, parts[i].matrix, err, errlen)
                                 : load_vector(st, l, parts[i].from, parts[i].vector, err, errlen);
         if (r < 0)
@@ -326,8 +335,10 @@ void load_free(struct stage *st)
         struct ops_weight *matrices[] = { w->q, w->k, w->v, w->o, w->gate, w->up, w->down };
         for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++)
             ops->weight_free(matrices[j]);
-        ops->release(st->dev, w->attn_norm);
-        ops->release(st->dev, w->ffn_norm);
+        float *vectors[] = { w->attn_norm, w->ffn_norm, w->q_bias,         w->k_bias,       w->v_bias,
+                             w->q_norm,    w->k_norm,   w->attn_post_norm, w->ffn_post_norm };
+        for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++)
+            ops->release(st->dev, vectors[j]);
     }
     if (st->output != st->token_embd)
         ops->weight_free(st->output);

@@ -29,7 +29,8 @@ Test(model, hyperparameters_and_tensors_are_read)
     cr_expect_str_eq(m->name, "tiny");
     cr_expect(m->n_layers == 2 && m->n_embd == 24 && m->n_ff == 40 && m->n_head == 4 && m->n_head_kv == 2);
     cr_expect(m->head_dim == 8 && m->rope_dims == 8 && m->n_vocab == 50 && m->context_train == 4096);
-    cr_expect(m->rope_base == 100000 && m->rope == MODEL_ROPE_PAIRS);
+    cr_expect(m->rope_base == 100000 && m->rope == MODEL_ROPE_PAIRS && m->scaling == MODEL_SCALING_NONE);
+    cr_expect(!m->window && m->gate == MODEL_GATE_SILU && m->embd_scale == 1 && !m->layers[1].attn_q_bias);
     cr_expect_eq(m->output, m->token_embd, "no output matrix: tied");
     cr_expect_eq(m->layers[1].ffn_down, gguf_tensor_find(f, "blk.1.ffn_down.weight"));
     cr_expect_eq(m->n_params, 50 * 24 + 24 + 2 * (2 * 24 + 2 * 24 * 32 + 2 * 24 * 16 + 3 * 24 * 40));
@@ -160,7 +161,8 @@ Test(model, an_architecture_this_build_does_not_run_is_named)
 {
     struct bytes file = tiny_model(&small, NULL);
     memcpy(find_text(&file, "general.architecture") + strlen("general.architecture") + 12, "mamba", 5);
-    expect_refused(&file, -ENOTSUP, "architecture \"mamba\" is not one this build runs (llama)");
+    expect_refused(&file, -ENOTSUP,
+                   "architecture \"mamba\" is not one this build runs (llama qwen2 qwen3 gemma3)");
 }
 
 /* Sets the type in a tensor's entry: name, dimension count, two dimensions, type. */
@@ -184,30 +186,268 @@ Test(model, a_type_this_build_does_not_read_is_named)
     expect_refused(&file, -ENOTSUP, "tensor blk.0.attn_q.weight has type type 77");
 }
 
-Test(model, what_would_be_left_out_of_the_computation_is_refused)
+/* ---- architectures ---- */
+
+static struct model *read_good(const struct tiny_shape *s, struct gguf **ret_gguf)
+{
+    char err[512] = "";
+    struct bytes file = tiny_model(s, NULL);
+    struct model *m;
+    cr_assert_eq(read_bytes(&file, &m, ret_gguf, err, sizeof err), 0, "%s", err);
+    free(file.data);
+    return m;
+}
+
+static struct tiny_shape of_arch(const char *arch)
+{
+    struct tiny_shape s = small;
+    s.arch = arch;
+    return s;
+}
+
+Test(model, each_architecture_has_its_own_tensors)
+{
+    struct tiny_shape biased = small, gemma = of_arch("gemma3"), two = of_arch("qwen2"),
+                      three = of_arch("qwen3");
+    struct gguf *f;
+    biased.biased = biased.factors = true;
+    struct model *m = read_good(&biased, &f);
+    cr_expect_eq(m->layers[1].attn_v_bias, gguf_tensor_find(f, "blk.1.attn_v.bias"));
+    cr_expect_eq(m->rope_factors, gguf_tensor_find(f, "rope_freqs.weight"));
+    model_free(m);
+    gguf_close(f);
+
+    m = read_good(&two, &f);
+    cr_expect(m->rope == MODEL_ROPE_HALVES && m->layers[0].attn_q_bias && !m->layers[0].attn_q_norm);
+    model_free(m);
+    gguf_close(f);
+
+    m = read_good(&three, &f);
+    cr_expect_eq(m->layers[0].attn_k_norm, gguf_tensor_find(f, "blk.0.attn_k_norm.weight"));
+    cr_expect(m->rope == MODEL_ROPE_HALVES && !m->layers[0].attn_q_bias && !m->layers[0].attn_post_norm);
+    model_free(m);
+    gguf_close(f);
+
+    gemma.window = 100;
+    m = read_good(&gemma, &f);
+    cr_expect_eq(m->layers[1].ffn_post_norm, gguf_tensor_find(f, "blk.1.post_ffw_norm.weight"));
+    cr_expect(m->gate == MODEL_GATE_GELU && m->embd_scale == sqrtf(24) && m->window == 100);
+    cr_expect(m->rope_base == 100000 && m->rope_base_window == 10000);
+    cr_expect_float_eq(m->attn_scale, 1 / sqrt(8), 1e-7);
+    model_free(m);
+    gguf_close(f);
+}
+
+Test(model, of_six_layers_with_a_window_the_last_sees_everything)
+{
+    struct tiny_shape s = of_arch("gemma3");
+    struct gguf *f;
+    s.layers = 13;
+    s.window = 4;
+    struct model *m = read_good(&s, &f);
+    for (uint32_t i = 0; i < 13; i++)
+        cr_expect_eq(model_layer_has_window(m, i), i != 5 && i != 11, "layer %u", i);
+    model_free(m);
+    gguf_close(f);
+
+    s.window = 0; /* a file without the key */
+    m = read_good(&s, &f);
+    cr_expect(!model_layer_has_window(m, 0));
+    model_free(m);
+    gguf_close(f);
+}
+
+/* 62 layers: the only size trained with queries scaled by embd / heads. */
+Test(model, the_largest_gemma_scales_its_queries_differently)
+{
+    struct tiny_shape s = of_arch("gemma3");
+    struct gguf *f;
+    s.layers = 62;
+    s.heads = 3;
+    s.kv_heads = 1;
+    s.head_dim = 10; /* not 24 / 3 */
+    struct model *m = read_good(&s, &f);
+    cr_expect_float_eq(m->attn_scale, 1 / sqrt(8), 1e-7);
+    model_free(m);
+    gguf_close(f);
+}
+
+/* ---- rotations, against their formulas ---- */
+
+static void expect_frequencies(const struct model *m, bool with_window, const double *wanted, uint32_t n)
+{
+    double frequencies[16], magnitude;
+    model_rope_frequencies(m, with_window, frequencies, &magnitude);
+    for (uint32_t i = 0; i < n; i++)
+        cr_expect_float_eq(frequencies[i], wanted[i], 1e-12 + 1e-9 * wanted[i], "pair %u: %.12g, not %.12g",
+                           i, frequencies[i], wanted[i]);
+}
+
+Test(model, rotations_are_stretched_as_the_file_says)
+{
+    struct tiny_shape s = small;
+    struct gguf *f;
+    double wanted[16], magnitude, got[16];
+    s.scaling = "linear";
+    struct model *m = read_good(&s, &f);
+    for (uint32_t i = 0; i < 4; i++)
+        wanted[i] = pow(100000, -(double)i / 4) / 4;
+    expect_frequencies(m, false, wanted, 4);
+    model_free(m);
+    gguf_close(f);
+
+    s.scaling = NULL;
+    s.factors = true;
+    m = read_good(&s, &f);
+    for (uint32_t i = 0; i < 4; i++)
+        wanted[i] = pow(100000, -(double)i / 4) / ((const float *)m->rope_factors->data)[i];
+    expect_frequencies(m, false, wanted, 4);
+    model_free(m);
+    gguf_close(f);
+
+    /* 4096 tokens, base 100000, 32 dimensions: 32 turns at pair 4.19, 1 turn at pair 9.005. */
+    s = (struct tiny_shape){ .layers = 1,
+                             .embd = 32,
+                             .heads = 1,
+                             .kv_heads = 1,
+                             .head_dim = 32,
+                             .ff = 8,
+                             .vocab = 5,
+                             .seed = 1,
+                             .scaling = "yarn" };
+    m = read_good(&s, &f);
+    for (uint32_t i = 0; i < 16; i++) {
+        double kept = i <= 4 ? 1 : i >= 10 ? 0 : (10.0 - i) / 6;
+        wanted[i] = pow(100000, -(double)i / 16) * (kept + (1 - kept) / 4);
+    }
+    expect_frequencies(m, false, wanted, 16);
+    model_rope_frequencies(m, false, got, &magnitude);
+    cr_expect_float_eq(magnitude, 1 + 0.1 * log(4), 1e-12);
+    model_free(m);
+    gguf_close(f);
+}
+
+Test(model, layers_with_a_window_are_not_stretched)
+{
+    struct tiny_shape s = of_arch("gemma3");
+    struct gguf *f;
+    double wanted[4];
+    s.window = 8;
+    s.scaling = "linear";
+    struct model *m = read_good(&s, &f);
+    for (uint32_t i = 0; i < 4; i++)
+        wanted[i] = pow(10000, -(double)i / 4);
+    expect_frequencies(m, true, wanted, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        wanted[i] = pow(100000, -(double)i / 4) / 4;
+    expect_frequencies(m, false, wanted, 4);
+    model_free(m);
+    gguf_close(f);
+}
+
+/* ---- what is not computed is refused in a line ---- */
+
+static void expect_key_refused(const struct tiny_shape *s, const char *suffix, double value, int error,
+                               const char *message)
+{
+    struct gguf_write w = { 0 };
+    struct bytes file;
+    tiny_keys(&w, s);
+    if (value == floor(value))
+        write_u32(&w, tiny_key(s, suffix), (uint32_t)value);
+    else
+        write_f32(&w, tiny_key(s, suffix), (float)value);
+    file = write_finish(&w, NULL);
+    expect_refused(&file, error, message);
+}
+
+Test(model, keys_that_would_change_the_computation_are_refused)
+{
+    struct tiny_shape gemma = of_arch("gemma3"), yarn = small;
+    yarn.scaling = "yarn";
+    expect_key_refused(&small, "expert_count", 8, -ENOTSUP, "a mixture of 8 experts");
+    expect_key_refused(&gemma, "attn_logit_softcapping", 50.5, -ENOTSUP,
+                       "key gemma3.attn_logit_softcapping: this build computes no soft caps of attention");
+    expect_key_refused(&gemma, "final_logit_softcapping", 30.5, -ENOTSUP,
+                       "key gemma3.final_logit_softcapping: this build computes no soft caps of logits");
+    expect_key_refused(&gemma, "attention.sliding_window_pattern", 0, -EINVAL,
+                       "key gemma3.attention.sliding_window_pattern: 0 is outside 1..1024");
+    expect_key_refused(&small, "logit_scale", 0.5, -ENOTSUP, "this build computes no scale of logits");
+    expect_key_refused(&yarn, "rope.scaling.yarn_ext_factor", 0.5, -ENOTSUP,
+                       "key llama.rope.scaling.yarn_ext_factor: 0.5 is not something this build computes");
+    expect_key_refused(&yarn, "rope.scaling.yarn_beta_fast", 0.0001, -EINVAL,
+                       "yarn_beta_fast: 0.0001 is outside");
+}
+
+Test(model, a_rope_scaling_this_build_does_not_compute_is_named)
+{
+    struct tiny_shape s = small;
+    s.scaling = "longrope";
+    struct bytes file = tiny_model(&s, NULL);
+    expect_refused(&file, -ENOTSUP, "rope scaling \"longrope\" is not something this build computes");
+}
+
+Test(model, a_rope_factor_that_cannot_be_is_refused)
+{
+    struct tiny_shape s = small;
+    struct gguf *f;
+    s.factors = true;
+    struct bytes file = tiny_model(&s, NULL);
+    struct model *m;
+    char err[512] = "";
+    cr_assert_eq(read_bytes(&file, &m, &f, err, sizeof err), 0, "%s", err);
+    float zero = 0, was;
+    memcpy(&was, m->rope_factors->data, sizeof was);
+    memcpy(memmem(file.data, file.len, &was, sizeof was), &zero, sizeof zero);
+    model_free(m);
+    gguf_close(f);
+    expect_refused(&file, -EINVAL, "tensor rope_freqs.weight: number 0 is 0");
+}
+
+/* A whole model and one tensor more. */
+static void expect_tensor_refused(const struct tiny_shape *s, const char *name, const char *message)
 {
     struct gguf_write w = { 0 };
     struct bytes file;
     uint64_t seed = 1;
-
-    tiny_keys(&w, &small);
+    tiny_keys(&w, s);
     tiny_matrix(&w, "token_embd.weight", 0, 24, 50, 1, &seed);
-    tiny_layer(&w, &small, 0, &seed);
-    tiny_layer(&w, &small, 1, &seed);
+    tiny_layer(&w, s, 0, &seed);
+    tiny_layer(&w, s, 1, &seed);
     tiny_norm(&w, "output_norm.weight", 24, &seed);
-    tiny_norm(&w, "blk.0.attn_q.bias", 32, &seed);
+    tiny_norm(&w, name, 32, &seed);
     file = write_finish(&w, NULL);
-    expect_refused(&file, -ENOTSUP, "tensor blk.0.attn_q.bias is not part of architecture llama");
+    expect_refused(&file, -ENOTSUP, message);
+}
 
-    tiny_keys(&w, &small);
-    write_text(&w, "llama.rope.scaling.type", "yarn");
-    file = write_finish(&w, NULL);
-    expect_refused(&file, -ENOTSUP, "rope scaling \"yarn\"");
+Test(model, what_would_be_left_out_of_the_computation_is_refused)
+{
+    struct tiny_shape gemma = of_arch("gemma3"), three = of_arch("qwen3");
+    expect_tensor_refused(&small, "blk.0.attn_output.bias",
+                          "tensor blk.0.attn_output.bias is not part of architecture llama");
+    expect_tensor_refused(&three, "blk.0.attn_q.bias", "blk.0.attn_q.bias is not part of architecture qwen3");
+    expect_tensor_refused(&three, "rope_freqs.weight", "rope_freqs.weight is not part of architecture qwen3");
+    expect_tensor_refused(
+        &gemma, "v.blk.0.attn_q.bias",
+        "tensor v.blk.0.attn_q.bias is of a part that sees images; this build reads text alone");
+}
 
-    tiny_keys(&w, &small);
-    write_u32(&w, "llama.expert_count", 8);
-    file = write_finish(&w, NULL);
-    expect_refused(&file, -ENOTSUP, "a mixture of 8 experts");
+Test(model, a_missing_norm_or_bias_is_named)
+{
+    const struct {
+        const char *arch, *tensor;
+    } cases[] = { { "qwen2", "blk.1.attn_k.bias" },
+                  { "qwen3", "blk.0.attn_q_norm.weight" },
+                  { "gemma3", "blk.1.post_attention_norm.weight" },
+                  { "gemma3", "blk.0.post_ffw_norm.weight" } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char message[96];
+        struct tiny_shape s = of_arch(cases[i].arch);
+        struct bytes file = tiny_model(&s, NULL);
+        find_text(&file, cases[i].tensor)[0] = 'X';
+        snprintf(message, sizeof message, "tensor %s is missing", cases[i].tensor);
+        expect_refused(&file, -EINVAL, message);
+    }
 }
 
 Test(model, a_vocabulary_of_another_size_is_refused)

@@ -1,4 +1,4 @@
-/* Tiny model: writes a llama model of any small shape with random weights, for tests. The weights are sized
+/* Tiny model: writes a model of any small shape with random weights, for tests. The weights are sized
  * so that every part of the network moves the logits: a fault anywhere shows. */
 #pragma once
 #include "gguf_write.h"
@@ -9,7 +9,17 @@ struct tiny_shape {
     uint32_t type; /* of the matrices: 0 F32, 1 F16, 2 Q4_0, 3 Q4_1, 8 Q8_0, 30 BF16 */
     bool untied;
     uint64_t seed;
+    const char *arch;    /* NULL: "llama" */
+    bool biased;         /* llama: q, k and v, as qwen2 has them in any case */
+    bool factors;        /* llama: divisors of the rope's frequencies */
+    const char *scaling; /* of the rope, by 4; NULL: none */
+    uint32_t window;     /* gemma3 */
 };
+
+static inline bool tiny_is(const struct tiny_shape *s, const char *arch)
+{
+    return strcmp(s->arch ? s->arch : "llama", arch) == 0;
+}
 
 static inline double tiny_normal(uint64_t *seed)
 {
@@ -69,31 +79,78 @@ static inline void tiny_matrix(struct gguf_write *w, const char *name, uint32_t 
     free(out.data);
 }
 
-static inline void tiny_norm(struct gguf_write *w, const char *name, uint64_t n, uint64_t *seed)
+/* n numbers around `mean`. */
+static inline void tiny_vector(struct gguf_write *w, const char *name, uint64_t n, double mean,
+                               uint64_t *seed)
 {
     struct bytes out = { 0 };
     for (uint64_t i = 0; i < n; i++) {
-        float f = (float)(1 + 0.2 * tiny_normal(seed));
+        float f = (float)(mean + 0.2 * tiny_normal(seed));
         bytes_put(&out, &f, sizeof f);
     }
     write_tensor(w, name, 0, n, 1, out.data, out.len);
     free(out.data);
 }
 
+static inline void tiny_norm(struct gguf_write *w, const char *name, uint64_t n, uint64_t *seed)
+{
+    tiny_vector(w, name, n, 1, seed);
+}
+
+/* "llama.block_count" from "block_count"; good until the next call. */
+static inline const char *tiny_key(const struct tiny_shape *s, const char *suffix)
+{
+    static char key[96];
+    snprintf(key, sizeof key, "%s.%s", s->arch ? s->arch : "llama", suffix);
+    return key;
+}
+
 static inline void tiny_keys(struct gguf_write *w, const struct tiny_shape *s)
 {
-    write_text(w, "general.architecture", "llama");
+    write_text(w, "general.architecture", s->arch ? s->arch : "llama");
     write_text(w, "general.name", "tiny");
-    write_u32(w, "llama.block_count", s->layers);
-    write_u32(w, "llama.context_length", 4096);
-    write_u32(w, "llama.embedding_length", s->embd);
-    write_u32(w, "llama.feed_forward_length", s->ff);
-    write_u32(w, "llama.attention.head_count", s->heads);
-    write_u32(w, "llama.attention.head_count_kv", s->kv_heads);
-    write_u32(w, "llama.attention.key_length", s->head_dim);
-    write_u32(w, "llama.attention.value_length", s->head_dim);
-    write_f32(w, "llama.rope.freq_base", 100000);
-    write_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    write_u32(w, tiny_key(s, "block_count"), s->layers);
+    write_u32(w, tiny_key(s, "context_length"), 4096);
+    write_u32(w, tiny_key(s, "embedding_length"), s->embd);
+    write_u32(w, tiny_key(s, "feed_forward_length"), s->ff);
+    write_u32(w, tiny_key(s, "attention.head_count"), s->heads);
+    write_u32(w, tiny_key(s, "attention.head_count_kv"), s->kv_heads);
+    write_u32(w, tiny_key(s, "attention.key_length"), s->head_dim);
+    write_u32(w, tiny_key(s, "attention.value_length"), s->head_dim);
+    write_f32(w, tiny_key(s, "rope.freq_base"), 100000);
+    write_f32(w, tiny_key(s, "attention.layer_norm_rms_epsilon"), 1e-5f);
+    if (s->window)
+        write_u32(w, tiny_key(s, "attention.sliding_window"), s->window);
+    if (s->scaling) {
+        write_text(w, tiny_key(s, "rope.scaling.type"), s->scaling);
+        write_f32(w, tiny_key(s, "rope.scaling.factor"), 4);
+    }
+}
+
+/* What the architecture has besides matrices and the two norms. */
+static inline void tiny_extras(struct gguf_write *w, const struct tiny_shape *s, uint32_t i, uint64_t *seed)
+{
+    const bool biased = s->biased || tiny_is(s, "qwen2"), gemma = tiny_is(s, "gemma3");
+    const struct {
+        const char *name;
+        bool there;
+        uint32_t n;
+        double mean;
+    } vectors[] = {
+        { "attn_q.bias", biased, s->heads * s->head_dim, 0 },
+        { "attn_k.bias", biased, s->kv_heads * s->head_dim, 0 },
+        { "attn_v.bias", biased, s->kv_heads * s->head_dim, 0 },
+        { "attn_q_norm.weight", gemma || tiny_is(s, "qwen3"), s->head_dim, 1 },
+        { "attn_k_norm.weight", gemma || tiny_is(s, "qwen3"), s->head_dim, 1 },
+        { "post_attention_norm.weight", gemma, s->embd, 1 },
+        { "post_ffw_norm.weight", gemma, s->embd, 1 },
+    };
+    char name[64];
+    for (size_t v = 0; v < sizeof vectors / sizeof *vectors; v++) {
+        snprintf(name, sizeof name, "blk.%u.%s", i, vectors[v].name);
+        if (vectors[v].there)
+            tiny_vector(w, name, vectors[v].n, vectors[v].mean, seed);
+    }
 }
 
 static inline void tiny_layer(struct gguf_write *w, const struct tiny_shape *s, uint32_t i, uint64_t *seed)
@@ -120,6 +177,7 @@ static inline void tiny_layer(struct gguf_write *w, const struct tiny_shape *s, 
         snprintf(name, sizeof name, "blk.%u.%s.weight", i, matrices[m].name);
         tiny_matrix(w, name, s->type, matrices[m].cols, matrices[m].rows, matrices[m].gain, seed);
     }
+    tiny_extras(w, s, i, seed);
 }
 
 /* The file's bytes. */
@@ -132,6 +190,8 @@ static inline struct bytes tiny_model(const struct tiny_shape *s, size_t *ret_da
     for (uint32_t i = 0; i < s->layers; i++)
         tiny_layer(&w, s, i, &seed);
     tiny_norm(&w, "output_norm.weight", s->embd, &seed);
+    if (s->factors)
+        tiny_vector(&w, "rope_freqs.weight", s->head_dim / 2, 2, &seed);
     if (s->untied)
         tiny_matrix(&w, "output.weight", s->type, s->embd, s->vocab, 3, &seed);
     return write_finish(&w, ret_data_start);
