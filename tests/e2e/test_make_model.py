@@ -36,7 +36,7 @@ def test_every_type_is_a_model_that_runs(berth, root, tmp_path, kind):
 @pytest.mark.parametrize("args, message", [
     (["--embd", "100", "--heads", "7"], "--embd must be an even multiple of --heads"),
     (["--kv-heads", "4"], "--heads must be a multiple of --kv-heads"),
-    (["--ff", "100"], "multiples of 32"),
+    (["--ff", "100"], "must be multiples of 32 for Q8_0"),
     (["--vocab", "100"], "--vocab must be at least 259"),
     (["--vocab", "5000"], "use a smaller --vocab"),
 ])
