@@ -6,43 +6,56 @@
 
 #include <string.h>
 
-static uint16_t half_at(const unsigned char *p)
+static float half_at(const unsigned char *p)
 {
     uint16_t h;
     memcpy(&h, p, sizeof h);
-    return h;
+    return quant_f16_to_f32(h);
+}
+
+/* Column c of a block's lane: q is where the lane's bytes begin. */
+static int quant_at(const unsigned char *q, uint32_t c, uint32_t bits)
+{
+    const uint32_t j = c / 4, i = c % 4;
+    if (bits == 8)
+        return q[64 * j + i];
+    int low = q[64 * (j % 4) + i] >> (j < 4 ? 0 : 4) & 15;
+    if (bits == 5)
+        return low | (q[256 + i] >> j & 1) << 4;
+    if (bits == 6)
+        return low | (q[256 + 64 * (j / 4) + i] >> 2 * (j % 4) & 3) << 4;
+    return low;
 }
 
 /* The same arithmetic as quant_dequantize: what is looked up is exactly what the file says. */
-static void block_out(const struct ops_weight *w, const unsigned char *panel, uint32_t lane, uint32_t b,
-                      float *out)
+static void block_out(const struct ops_weight *w, uint32_t row, uint32_t b, float *out)
 {
-    const unsigned char *scale = panel + w->scales + b * w->scale_bytes + 2 * lane;
-    const unsigned char *q = panel + b * w->block_bytes + 4 * lane;
-    float d = quant_f16_to_f32(half_at(scale));
-    if (w->type == QUANT_Q8_0) {
-        for (uint32_t c = 0; c < CPU_BLOCK; c++)
-            out[c] = d * (float)(q[64 * (c / 4) + c % 4] - 128);
-        return;
+    const struct cpu_form form = cpu_form_of(w->type);
+    const uint32_t lane = row % CPU_LANES;
+    const struct cpu_place at = cpu_place(w, row / CPU_LANES, b, form);
+    const unsigned char *half = (form.supers ? at.supers : at.scales) + 2 * lane;
+    float d[2], m = form.minima ? half_at(half + 2 * CPU_LANES) : 0;
+    d[0] = d[1] = half_at(half);
+    if (form.supers) {
+        const unsigned char first = at.scales[lane], second = at.scales[CPU_LANES + lane];
+        d[0] *= (float)(int8_t)first;
+        d[1] *= (float)(int8_t)(form.minima ? first : second);
+        m *= -(float)second;
     }
-    float m = w->type == QUANT_Q4_1 ? quant_f16_to_f32(half_at(scale + 32)) : 0;
-    int zero = w->type == QUANT_Q4_0 ? 8 : 0;
-    for (uint32_t c = 0; c < CPU_BLOCK / 2; c++) {
-        int both = q[64 * (c / 4) + c % 4];
-        out[c] = d * (float)((both & 15) - zero) + m;
-        out[c + CPU_BLOCK / 2] = d * (float)((both >> 4) - zero) + m;
-    }
+    const int zero = quant_zero(w->type);
+    for (uint32_t c = 0; c < CPU_BLOCK; c++)
+        out[c] = d[c / 16] * (float)(quant_at(at.quants + 4 * lane, c, form.bits) - zero) + m;
 }
 
 static void row_out(const struct ops_weight *w, uint32_t row, float *out)
 {
-    const unsigned char *panel = w->data + row / CPU_LANES * w->panel_bytes;
-    uint32_t lane = row % CPU_LANES;
     if (cpu_weight_is_quantized(w)) {
         for (uint32_t b = 0; b < w->blocks; b++)
-            block_out(w, panel, lane, b, out + (size_t)b * CPU_BLOCK);
+            block_out(w, row, b, out + (size_t)b * CPU_BLOCK);
         return;
     }
+    const unsigned char *panel = w->data + row / CPU_LANES * w->panel_bytes;
+    const uint32_t lane = row % CPU_LANES;
     const struct quant_info *info = quant_info_find(w->type);
     for (uint32_t c = 0; c < w->cols; c++)
         quant_dequantize(w->type, panel + ((size_t)c * CPU_LANES + lane) * info->bytes, 1, out + c);

@@ -162,7 +162,7 @@ V16_FN uint32_t v16_amax_bits(v16f a, v16f b)
     return (uint32_t)_mm_cvtsi128_si32(w);
 }
 
-V16_FN int32_t v16_to_bytes(v16f a, v16f b, float by, int8_t *to)
+V16_FN void v16_to_bytes(v16f a, v16f b, float by, int8_t *to, int32_t sum[2])
 {
     const __m256 f = _mm256_set1_ps(by);
     __m256i x0 = _mm256_cvtps_epi32(_mm256_mul_ps(a.lo, f)), x1 = _mm256_cvtps_epi32(_mm256_mul_ps(a.hi, f));
@@ -171,9 +171,7 @@ V16_FN int32_t v16_to_bytes(v16f a, v16f b, float by, int8_t *to)
     __m256i q = _mm256_packs_epi16(_mm256_packs_epi32(x0, x1), _mm256_packs_epi32(y0, y1));
     q = _mm256_permutevar8x32_epi32(q, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)to, q);
-    __m256i s = _mm256_add_epi32(_mm256_add_epi32(x0, x1), _mm256_add_epi32(y0, y1));
+    __m256i s = _mm256_hadd_epi32(_mm256_add_epi32(x0, x1), _mm256_add_epi32(y0, y1));
     __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
-    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1));
-    return _mm_cvtsi128_si32(t);
+    _mm_storel_epi64((__m128i *)sum, _mm_hadd_epi32(t, t));
 }

@@ -139,9 +139,9 @@ V16_FN uint32_t v16_amax_bits(v16f a, v16f b)
     return (uint32_t)_mm_cvtsi128_si32(w);
 }
 
-/* round(x * by) of 32 floats to signed bytes (within -127..127 by the caller's choice of `by`); returns their
- * sum. */
-V16_FN int32_t v16_to_bytes(v16f a, v16f b, float by, int8_t *to)
+/* round(x * by) of 32 floats to signed bytes (within -127..127 by the caller's choice of `by`), and the sums
+ * of the first 16 and of the others. */
+V16_FN void v16_to_bytes(v16f a, v16f b, float by, int8_t *to, int32_t sum[2])
 {
     __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(a, _mm512_set1_ps(by)));
     __m512i y = _mm512_cvtps_epi32(_mm512_mul_ps(b, _mm512_set1_ps(by)));
@@ -149,8 +149,6 @@ V16_FN int32_t v16_to_bytes(v16f a, v16f b, float by, int8_t *to)
         _mm256_inserti128_si256(_mm256_castsi128_si256(_mm512_cvtepi32_epi8(x)), _mm512_cvtepi32_epi8(y), 1);
     _mm256_storeu_si256((__m256i *)to, q);
     __m256i s = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), q);
-    __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
-    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4e));
-    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0xb1));
-    return _mm_cvtsi128_si32(t);
+    __m128i t = _mm_hadd_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+    _mm_storel_epi64((__m128i *)sum, _mm_hadd_epi32(t, t));
 }

@@ -171,16 +171,16 @@ V16_FN uint32_t v16_amax_bits(v16f a, v16f b)
     return most;
 }
 
-V16_FN int32_t v16_to_bytes(v16f a, v16f b, float by, int8_t *to)
+V16_FN void v16_to_bytes(v16f a, v16f b, float by, int8_t *to, int32_t sum[2])
 {
-    int32_t sum = 0;
+    sum[0] = sum[1] = 0;
     a = v16_round(v16_mul(a, v16_set1(by)));
     b = v16_round(v16_mul(b, v16_set1(by)));
     V16_EACH
     {
         to[i] = (int8_t)a.v[i];
         to[i + 16] = (int8_t)b.v[i];
-        sum += to[i] + to[i + 16];
+        sum[0] += to[i];
+        sum[1] += to[i + 16];
     }
-    return sum;
 }

@@ -2,20 +2,20 @@
  * instruction; then the same float steps in the same order as the AVX-512 kernels, so the same bits.
  * cpu_matmul.h has layouts and orders.
  *
- * A block is 32 columns, so each block's sums leave the tile for memory and are picked up again by the float
- * steps; block b + 1 is asked for before block b is picked up, to hide the way. The tile wants weights as
- * signed bytes: a panel is unpacked once for all rows of a part, which only pays for several rows; fewer go
- * to the AVX-512 kernels. Thread: any of the device's; tiles are configured between enter and leave. Tests:
- * tests/kernels/test_matmul.c */
+ * A block is 32 columns (Q6_K: two times 16), so each block's sums leave the tile for memory and are picked
+ * up again by the float steps; block b + 1 is asked for before block b is picked up, to hide the way. The
+ * tile wants weights as signed bytes: a panel is unpacked once for all rows of a part, which only pays for
+ * several rows; fewer go to the AVX-512 kernels. Thread: any of the device's; tiles are configured between
+ * enter and leave. Tests: tests/kernels/test_matmul.c */
 #define FLOAT_TILE 4
-#include "cpu_matmul_lanes.h"
+#include "cpu_matmul_512.h"
 
 #define LEAST_ROWS 12u      /* of a tile; fewer are faster without */
 #define UNPACKED_BYTES 512u /* a block of a panel as signed bytes */
-#define SUMS 256u           /* of a block: 16 x 16 */
+#define SUMS 256u           /* 16 x 16 */
 
 struct scratch_amx {
-    _Alignas(64) int32_t sums[2][SUMS];
+    _Alignas(64) int32_t sums[2][2][SUMS]; /* of every other block; of 16 columns and 16 more, or of 32 */
     int8_t panel[];
 };
 
@@ -30,7 +30,7 @@ CPU_INLINE void written(const void *memory)
     __asm__ volatile("" : : "r"(memory) : "memory");
 }
 
-/* Tiles 0, 1, 2: sums, activations, weights. */
+/* Tiles 0, 1, 2: sums, activations, weights; 3 and 4 activations and weights of half a block. */
 struct tile_config {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -41,8 +41,8 @@ static void enter(void)
 {
     const struct tile_config c = {
         .palette = 1,
-        .row_bytes = { 64, CPU_BLOCK, 64 },
-        .rows = { CPU_TILE, CPU_TILE, CPU_BLOCK / 4 },
+        .row_bytes = { 64, CPU_BLOCK, 64, CPU_BLOCK / 2, 64 },
+        .rows = { CPU_TILE, CPU_TILE, CPU_BLOCK / 4, CPU_TILE, CPU_BLOCK / 8 },
     };
     written(&c);
     _tile_loadconfig(&c);
@@ -55,47 +55,52 @@ static void leave(void)
 
 /* ---- weights ---- */
 
-CPU_INLINE void unpack(const struct ops_weight *w, const unsigned char *from, int8_t *to, const uint32_t type)
+CPU_INLINE void unpack(const struct cpu_part *p, int8_t *to, const uint32_t type)
 {
-    const __m512i low = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8), bias = _mm512_set1_epi8(-128);
-    const uint32_t lines = type == QUANT_Q8_0 ? 8 : 4;
-    for (uint32_t i = 0; i < w->blocks; i++, to += UNPACKED_BYTES)
-        for (uint32_t j = 0; j < lines; j++, from += 64) {
-            __m512i v = _mm512_load_si512(from);
-            if (type == QUANT_Q8_0) {
-                _mm512_store_si512(to + 64 * j, _mm512_xor_si512(v, bias));
-                continue;
-            }
-            __m512i l = _mm512_and_si512(v, low), h = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-            _mm512_store_si512(to + 64 * j, type == QUANT_Q4_0 ? _mm512_sub_epi8(l, eight) : l);
-            _mm512_store_si512(to + 64 * j + 256, type == QUANT_Q4_0 ? _mm512_sub_epi8(h, eight) : h);
-        }
+    const struct cpu_form form = cpu_form_of(type);
+    const __m512i zero = _mm512_set1_epi8((char)quant_zero(type));
+    for (uint32_t i = 0; i < p->w->blocks; i++, to += UNPACKED_BYTES) {
+        __m512i w[8];
+        load_quants(cpu_place(p->w, p->panel, i, form).quants, form.bits, w);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            _mm512_store_si512(to + 64 * j, quant_zero(type) ? _mm512_sub_epi8(w[j], zero) : w[j]);
+    }
 }
 
 /* ---- products ---- */
 
 /* The sums of one block for the rows of a tile. */
-CPU_INLINE void dot_block(const int8_t *panel, const int8_t *q, int32_t *sums)
+CPU_INLINE void dot_block(const int8_t *panel, const int8_t *q, int32_t (*sums)[SUMS], const uint32_t type)
 {
+    if (type == QUANT_Q6_K) {
+        for (int half = 0; half < 2; half++) {
+            _tile_loadd(4, panel + 256 * half, 64);
+            _tile_zero(0);
+            _tile_loadd(3, q + 16 * half, CPU_BLOCK);
+            _tile_dpbssd(0, 3, 4);
+            _tile_stored(0, sums[half], 64);
+        }
+        return;
+    }
     _tile_loadd(2, panel, 64);
     _tile_zero(0);
     _tile_loadd(1, q, CPU_BLOCK);
     _tile_dpbssd(0, 1, 2);
-    _tile_stored(0, sums, 64);
+    _tile_stored(0, sums[0], 64);
 }
 
-CPU_INLINE void add_block(const int32_t *sums, const unsigned char *scale, const struct cpu_block *a,
+CPU_INLINE void add_block(int32_t (*sums)[SUMS], struct cpu_place at, const struct cpu_block *a,
                           const uint32_t type, __m512 *f)
 {
-    __m512 d = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)scale)), m = d;
-    if (type == QUANT_Q4_1)
-        m = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)(scale + 32)));
+    struct scales_512 s;
+    load_scales(at, type, &s);
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < CPU_TILE; t++) {
-        __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + 16 * t));
-        f[t] = _mm512_fmadd_ps(_mm512_mul_ps(d, _mm512_set1_ps(a[t].s)), sum, f[t]);
-        if (type == QUANT_Q4_1)
-            f[t] = _mm512_fmadd_ps(m, _mm512_set1_ps(a[t].s_sum), f[t]);
+        __m512i sum[2] = { _mm512_load_si512(sums[0] + 16 * t), _mm512_setzero_si512() };
+        if (type == QUANT_Q6_K)
+            sum[1] = _mm512_load_si512(sums[1] + 16 * t);
+        f[t] = add_sums(&s, sum, a + t, type, f[t]);
     }
 }
 
@@ -119,22 +124,20 @@ CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, uint32_t n, const u
 {
     struct scratch_amx *s = p->scratch;
     const struct ops_weight *w = p->w;
-    const size_t scale_bytes = type == QUANT_Q4_1 ? 64 : 32;
-    const unsigned char *scale = w->data + (size_t)p->panel * w->panel_bytes + w->scales;
     const int8_t *q = cpu_rows_q(p->x, row), *panel = s->panel;
     const struct cpu_block *a = cpu_rows_block(p->x, row);
     __m512 f[CPU_TILE];
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < CPU_TILE; t++)
         f[t] = _mm512_setzero_ps();
-    dot_block(panel, q, s->sums[0]);
-    for (uint32_t b = 0; b < w->blocks; b++, scale += scale_bytes, a += CPU_TILE) {
+    dot_block(panel, q, s->sums[0], type);
+    for (uint32_t b = 0; b < w->blocks; b++, a += CPU_TILE) {
         panel += UNPACKED_BYTES;
         q += CPU_TILE * CPU_BLOCK;
         if (b + 1 < w->blocks)
-            dot_block(panel, q, s->sums[(b + 1) % 2]);
+            dot_block(panel, q, s->sums[(b + 1) % 2], type);
         prefetch_next(q, a, w->blocks);
-        add_block(s->sums[b % 2], scale, a, type, f);
+        add_block(s->sums[b % 2], cpu_place(w, p->panel, b, cpu_form_of(type)), a, type, f);
     }
 #pragma GCC unroll 16
     for (uint32_t t = 0; t < CPU_TILE; t++)
@@ -146,7 +149,7 @@ CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
 {
     struct scratch_amx *s = p->scratch;
     uint32_t row = p->first, end = p->first + p->n;
-    unpack(p->w, p->w->data + (size_t)p->panel * p->w->panel_bytes, s->panel, type);
+    unpack(p, s->panel, type);
     written(s->panel);
     for (; row + LEAST_ROWS <= end; row += CPU_TILE)
         tile(p, row, end - row, type);
@@ -160,14 +163,19 @@ CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
 
 static void quantized(const struct cpu_part *p)
 {
-    if (p->n < LEAST_ROWS)
+    if (p->n < LEAST_ROWS) {
         cpu_matmul_avx512.quantized(p);
-    else if (p->w->type == QUANT_Q4_0)
-        tiles(p, QUANT_Q4_0);
-    else if (p->w->type == QUANT_Q4_1)
-        tiles(p, QUANT_Q4_1);
-    else
-        tiles(p, QUANT_Q8_0);
+        return;
+    }
+#define CASE(name)                                                                                           \
+    case QUANT_##name:                                                                                       \
+        tiles(p, QUANT_##name);                                                                              \
+        break;
+    switch (p->w->type) {
+        CPU_EACH_TYPE(CASE)
+    default:
+        break;
+    }
 }
 
 const struct cpu_matmul_kernels cpu_matmul_amx = {

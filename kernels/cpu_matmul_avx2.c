@@ -1,90 +1,179 @@
-/* Cpu matmul, AVX2: a panel as two halves of 8 rows, up to 4 activation rows at a time; the same roundings in
- * the same order as the AVX-512 kernels, so the same bits. cpu_matmul.h has layouts and orders.
+/* Cpu matmul, AVX2: a panel as two halves of 8 rows, up to 16 activation rows at a time; the same roundings
+ * in the same order as the AVX-512 kernels, so the same bits. cpu_matmul.h has layouts and orders.
  *
- * The byte product adds pairs of products in 16 bits with saturation, which must never happen: 4-bit weights
- * stay below 8 * 2 * 15 * 127 = 30,480 even over all 8 groups of a block, and 8-bit weights are multiplied as
- * |w| * (sign of w) x, at most 2 * 128 * 127 = 32,512, and widened group by group. Thread: any of the
- * device's. Tests: tests/kernels/test_matmul.c */
+ * The byte product adds pairs of products in 16 bits with saturation, which must never happen. Unsigned
+ * weights of 4 bits stay below 8 * 2 * 15 * 127 = 30,480 over all 8 groups of a block, of 5 bits below 4 * 2
+ * * 31 * 127 = 31,496 over 4 groups, of 6 bits below 2 * 2 * 63 * 127 = 32,004 over 2; 8-bit weights are
+ * multiplied as |w| * (sign of w) x, at most 2 * 128 * 127 = 32,512, and widened group by group. Thread: any
+ * of the device's. Tests: tests/kernels/test_matmul.c */
 #define FLOAT_TILE 1
 #include "cpu_matmul_lanes.h"
 
-#define TILE 4
+#define TILE 16
 #define PREFETCH 4096
 
-/* 8 rows by 32 columns: j = 0..7 groups of 4 columns; 4-bit ones are unpacked once for all activation rows.
- */
+/* 8 rows by 32 columns, unpacked once for all activation rows: groups j of 4 columns. */
 struct block_256 {
     __m256i w[8];
     __m256 d, m;
+    __m256i a[2], both; /* Q6_K: scales of 16 columns as pairs of 16 bits, one twice, and one and the other */
 };
 
-CPU_INLINE void load_block(const unsigned char *q, const unsigned char *scale, const uint32_t type,
-                           struct block_256 *b)
+CPU_INLINE __m256i load_256(const unsigned char *p)
 {
-    const __m256i low = _mm256_set1_epi8(15), bias = _mm256_set1_epi8(-128);
-    for (int j = 0; j < (type == QUANT_Q8_0 ? 8 : 4); j++) {
-        __m256i v = _mm256_load_si256((const __m256i *)(const void *)(q + 64 * j));
-        if (type == QUANT_Q8_0) {
-            b->w[j] = _mm256_xor_si256(v, bias);
-        } else {
-            b->w[j] = _mm256_and_si256(v, low);
-            b->w[j + 4] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
-        }
-    }
-    b->d = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)scale));
-    if (type == QUANT_Q4_1)
-        b->m = _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)(scale + 32)));
+    return _mm256_load_si256((const __m256i *)(const void *)p);
 }
 
-CPU_INLINE __m256i four_bytes(const int8_t *q)
+CPU_INLINE __m256 load_halves(const unsigned char *p)
+{
+    return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)p));
+}
+
+CPU_INLINE __m256 load_numbers(const unsigned char *p)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p)));
+}
+
+/* 8 signed bytes, each as a pair of 16 bits. */
+CPU_INLINE __m256i load_pairs(const unsigned char *p)
+{
+    const __m128i twice = _mm_setr_epi8(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)(const void *)p), twice));
+}
+
+/* The bits of v from `from` on moved to bit 4, where it is alone by `mask`. */
+CPU_INLINE __m256i high_bits(__m256i v, const int from, const int mask)
+{
+    __m256i moved = from < 4 ? _mm256_slli_epi16(v, 4 - from) : _mm256_srli_epi16(v, from - 4);
+    return _mm256_and_si256(moved, _mm256_set1_epi8((char)mask));
+}
+
+CPU_INLINE void load_quants(const unsigned char *q, const uint32_t bits, __m256i *w)
+{
+    const __m256i low = _mm256_set1_epi8(15);
+    if (bits == 8) {
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            w[j] = _mm256_xor_si256(load_256(q + 64 * j), _mm256_set1_epi8(-128));
+        return;
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        __m256i v = load_256(q + 64 * j);
+        w[j] = _mm256_and_si256(v, low);
+        w[j + 4] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+    }
+    if (bits == 5) {
+        __m256i v = load_256(q + 256);
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            w[j] = _mm256_or_si256(w[j], high_bits(v, j, 0x10));
+    } else if (bits == 6) {
+        __m256i v[2] = { load_256(q + 256), load_256(q + 320) };
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            w[j] = _mm256_or_si256(w[j], high_bits(v[j / 4], 2 * (j % 4), 0x30));
+    }
+}
+
+/* Rows 8 half .. 8 half + 7 of the block. */
+CPU_INLINE void load_block(struct cpu_place at, uint32_t half, const uint32_t type, struct block_256 *b)
+{
+    const struct cpu_form form = cpu_form_of(type);
+    const unsigned char *scale = at.scales + 8 * half, *d = (form.supers ? at.supers : at.scales) + 16 * half;
+    load_quants(at.quants + 32 * half, form.bits, b->w);
+    b->d = load_halves(d);
+    if (form.minima)
+        b->m = load_halves(d + 32);
+    if (form.supers && form.minima) {
+        b->d = _mm256_mul_ps(b->d, load_numbers(scale));
+        b->m = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_mul_ps(b->m, load_numbers(scale + 16)));
+    } else if (form.supers) {
+        b->a[0] = load_pairs(scale);
+        b->a[1] = load_pairs(scale + 16);
+        b->both = _mm256_blend_epi16(b->a[0], b->a[1], 0xaa);
+    }
+}
+
+CPU_INLINE __m256i four_bytes(const void *q)
 {
     int32_t four;
     memcpy(&four, q, sizeof four);
     return _mm256_set1_epi32(four);
 }
 
+/* Groups first .. first + n - 1 in 16 bits. */
+CPU_INLINE __m256i dot_groups(const __m256i *w, const int8_t *q, const int first, const int n)
+{
+    __m256i c = _mm256_maddubs_epi16(w[first], four_bytes(q + 4 * first));
+#pragma GCC unroll 8
+    for (int j = first + 1; j < first + n; j++)
+        c = _mm256_add_epi16(c, _mm256_maddubs_epi16(w[j], four_bytes(q + 4 * j)));
+    return c;
+}
+
+CPU_INLINE __m256i dot_8(const __m256i *w, const int8_t *q)
+{
+    __m256i c = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        __m256i x = _mm256_sign_epi8(four_bytes(q + 4 * j), w[j]);
+        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), x);
+        c = _mm256_add_epi32(c, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    return c;
+}
+
+CPU_INLINE __m256i dot_6(const struct block_256 *b, const int8_t *q, const struct cpu_block *a)
+{
+    __m256i c = _mm256_slli_epi32(_mm256_madd_epi16(b->both, four_bytes(a->minus_16)), 1);
+#pragma GCC unroll 4
+    for (int j = 0; j < 8; j += 2)
+        c = _mm256_add_epi32(c, _mm256_madd_epi16(dot_groups(b->w, q, j, 2), b->a[j / 4]));
+    return c;
+}
+
 CPU_INLINE __m256i dot_block(const struct block_256 *b, const int8_t *q, const struct cpu_block *a,
                              const uint32_t type)
 {
     const __m256i one = _mm256_set1_epi16(1);
-    __m256i c = _mm256_setzero_si256();
-    if (type == QUANT_Q8_0) {
-        for (int j = 0; j < 8; j++) {
-            __m256i x = _mm256_sign_epi8(four_bytes(q + 4 * j), b->w[j]);
-            __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(b->w[j]), x);
-            c = _mm256_add_epi32(c, _mm256_madd_epi16(pairs, one));
-        }
-        return c;
-    }
-    for (int j = 0; j < 8; j++)
-        c = _mm256_add_epi16(c, _mm256_maddubs_epi16(b->w[j], four_bytes(q + 4 * j)));
-    c = _mm256_madd_epi16(c, one);
-    return type == QUANT_Q4_0 ? _mm256_add_epi32(c, _mm256_set1_epi32(a->minus_8)) : c;
+    const uint32_t bits = cpu_form_of(type).bits;
+    __m256i c;
+    if (bits == 8)
+        return dot_8(b->w, q);
+    if (bits == 6)
+        return dot_6(b, q, a);
+    if (bits == 4)
+        c = _mm256_madd_epi16(dot_groups(b->w, q, 0, 8), one);
+    else
+        c = _mm256_add_epi32(_mm256_madd_epi16(dot_groups(b->w, q, 0, 4), one),
+                             _mm256_madd_epi16(dot_groups(b->w, q, 4, 4), one));
+    if (quant_zero(type))
+        c = _mm256_add_epi32(c, _mm256_slli_epi32(_mm256_set1_epi32(a->minus_8), CPU_EIGHTS(type)));
+    return c;
 }
 
 CPU_INLINE void half_tile(const struct cpu_part *p, uint32_t row, uint32_t half, const uint32_t type,
                           const uint32_t rows, __m256 *f)
 {
     const struct ops_weight *w = p->w;
-    const size_t q_bytes = type == QUANT_Q8_0 ? 512 : 256, scale_bytes = type == QUANT_Q4_1 ? 64 : 32;
-    const unsigned char *at = w->data + (size_t)p->panel * w->panel_bytes + 32 * half;
-    const unsigned char *scale = w->data + (size_t)p->panel * w->panel_bytes + w->scales + 16 * half;
+    const struct cpu_form form = cpu_form_of(type);
     const int8_t *q = cpu_rows_q(p->x, row);
     const struct cpu_block *a = cpu_rows_block(p->x, row);
     const uint32_t height = p->x->height;
     for (uint32_t t = 0; t < rows; t++)
         f[t] = _mm256_setzero_ps();
-    for (uint32_t i = 0; i < w->blocks;
-         i++, at += q_bytes, scale += scale_bytes, q += height * CPU_BLOCK, a += height) {
+    for (uint32_t i = 0; i < w->blocks; i++, q += height * CPU_BLOCK, a += height) {
+        const struct cpu_place at = cpu_place(w, p->panel, i, form);
         struct block_256 b;
-        for (size_t line = 0; half == 0 && line < q_bytes + scale_bytes; line += 64)
-            _mm_prefetch((const char *)at + PREFETCH + line, _MM_HINT_T0);
-        load_block(at, scale, type, &b);
+        for (size_t line = 0; half == 0 && line < form.quants + form.scales; line += 64)
+            _mm_prefetch((const char *)at.quants + PREFETCH + line, _MM_HINT_T0);
+        load_block(at, half, type, &b);
         for (uint32_t t = 0; t < rows; t++) {
             const struct cpu_block *o = a + t;
             __m256i c = dot_block(&b, q + t * CPU_BLOCK, o, type);
             f[t] = _mm256_fmadd_ps(_mm256_mul_ps(b.d, _mm256_set1_ps(o->s)), _mm256_cvtepi32_ps(c), f[t]);
-            if (type == QUANT_Q4_1)
+            if (form.minima)
                 f[t] = _mm256_fmadd_ps(b.m, _mm256_set1_ps(o->s_sum), f[t]);
         }
     }
@@ -104,6 +193,8 @@ CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
     uint32_t row = p->first, end = p->first + p->n;
     for (; row + TILE <= end; row += TILE)
         tile(p, row, type, TILE);
+    for (; row + 4 <= end; row += 4)
+        tile(p, row, type, 4);
     if (end - row == 3)
         tile(p, row, type, 3);
     else if (end - row == 2)
@@ -114,12 +205,15 @@ CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
 
 static void quantized(const struct cpu_part *p)
 {
-    if (p->w->type == QUANT_Q4_0)
-        tiles(p, QUANT_Q4_0);
-    else if (p->w->type == QUANT_Q4_1)
-        tiles(p, QUANT_Q4_1);
-    else
-        tiles(p, QUANT_Q8_0);
+#define CASE(name)                                                                                           \
+    case QUANT_##name:                                                                                       \
+        tiles(p, QUANT_##name);                                                                              \
+        break;
+    switch (p->w->type) {
+        CPU_EACH_TYPE(CASE)
+    default:
+        break;
+    }
 }
 
 const struct cpu_matmul_kernels cpu_matmul_avx2 = {

@@ -2,7 +2,7 @@
  * time. cpu_matmul.h has layouts and orders; the forms for 1 to 8 rows are one function and give the same
  * bits. Thread: any of the device's. Tests: tests/kernels/test_matmul.c */
 #define FLOAT_TILE 4
-#include "cpu_matmul_lanes.h"
+#include "cpu_matmul_512.h"
 
 #define TILE 8
 
@@ -10,58 +10,44 @@
  */
 #define PREFETCH 4096
 
-struct block_512 {
-    __m512i w[8]; /* unsigned bytes: 16 rows by columns 4 j .. 4 j + 3 */
-    __m512 d, m;
-};
-
-CPU_INLINE void load_block(const unsigned char *q, const unsigned char *scale, const uint32_t type,
-                           struct block_512 *b)
-{
-    const __m512i low = _mm512_set1_epi8(15);
-    for (int j = 0; j < (type == QUANT_Q8_0 ? 8 : 4); j++) {
-        __m512i v = _mm512_load_si512(q + 64 * j);
-        if (type == QUANT_Q8_0) {
-            b->w[j] = v;
-        } else {
-            b->w[j] = _mm512_and_si512(v, low);
-            b->w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
-        }
-    }
-    b->d = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)scale));
-    if (type == QUANT_Q4_1)
-        b->m = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)(const void *)(scale + 32)));
-}
-
 /* c += four columns of 16 rows times the same four activations. Written out because gcc loads and broadcasts
  * them by an instruction of its own, and the kernel then waits for the front end: 284 instead of 400 GOPS. */
 CPU_INLINE __m512i dot_four(__m512i c, __m512i w, const int8_t *q)
 {
+#if defined(__AVX512VNNI__)
     __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(c) : "v"(w), "m"(*(const int8_t(*)[4])q));
     return c;
+#else /* emulated */
+    int32_t four;
+    memcpy(&four, q, sizeof four);
+    return _mm512_dpbusd_epi32(c, w, _mm512_set1_epi32(four));
+#endif
 }
 
-CPU_INLINE __m512 add_block(const struct block_512 *b, const int8_t *q, const struct cpu_block *a,
-                            const uint32_t type, __m512 f)
+/* sum[1] is Q6_K's alone. */
+CPU_INLINE void dot_block(const __m512i *w, const int8_t *q, const struct cpu_block *a, const uint32_t type,
+                          __m512i sum[2])
 {
-    __m512i c = _mm512_setzero_si512();
-    if (type == QUANT_Q8_0)
-        c = _mm512_set1_epi32(a->minus_128);
-    else if (type == QUANT_Q4_0)
-        c = _mm512_set1_epi32(a->minus_8);
-    for (int j = 0; j < 8; j++)
-        c = dot_four(c, b->w[j], q + 4 * j);
-    f = _mm512_fmadd_ps(_mm512_mul_ps(b->d, _mm512_set1_ps(a->s)), _mm512_cvtepi32_ps(c), f);
-    if (type == QUANT_Q4_1)
-        f = _mm512_fmadd_ps(b->m, _mm512_set1_ps(a->s_sum), f);
-    return f;
+    sum[0] = sum[1] = _mm512_setzero_si512();
+    if (type == QUANT_Q6_K) {
+        int32_t two;
+        memcpy(&two, a->minus_16, sizeof two);
+        const __m512i both = _mm512_set1_epi32(two);
+        sum[0] = _mm512_srai_epi32(_mm512_slli_epi32(both, 16), 15);
+        sum[1] = _mm512_slli_epi32(_mm512_srai_epi32(both, 16), 1);
+    } else if (quant_zero(type)) {
+        sum[0] = _mm512_slli_epi32(_mm512_set1_epi32(a->minus_8), CPU_EIGHTS(type));
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        const int half = type == QUANT_Q6_K ? j / 4 : 0;
+        sum[half] = dot_four(sum[half], w[j], q + 4 * j);
+    }
 }
 
 CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, const uint32_t type, const uint32_t rows)
 {
-    const struct ops_weight *w = p->w;
-    const size_t q_bytes = type == QUANT_Q8_0 ? 512 : 256, scale_bytes = type == QUANT_Q4_1 ? 64 : 32;
-    const unsigned char *at = w->data + (size_t)p->panel * w->panel_bytes, *scale = at + w->scales;
+    const struct cpu_form form = cpu_form_of(type);
     const int8_t *q = cpu_rows_q(p->x, row);
     const struct cpu_block *a = cpu_rows_block(p->x, row);
     const uint32_t height = p->x->height;
@@ -69,15 +55,20 @@ CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, const uint32_t type
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < rows; t++)
         f[t] = _mm512_setzero_ps();
-    for (uint32_t i = 0; i < w->blocks;
-         i++, at += q_bytes, scale += scale_bytes, q += height * CPU_BLOCK, a += height) {
-        struct block_512 b;
-        for (size_t line = 0; line < q_bytes + scale_bytes; line += 64)
-            _mm_prefetch((const char *)at + PREFETCH + line, _MM_HINT_T0);
-        load_block(at, scale, type, &b);
+    for (uint32_t i = 0; i < p->w->blocks; i++, q += height * CPU_BLOCK, a += height) {
+        const struct cpu_place at = cpu_place(p->w, p->panel, i, form);
+        struct scales_512 s;
+        __m512i w[8];
+        for (size_t line = 0; line < form.quants + form.scales; line += 64)
+            _mm_prefetch((const char *)at.quants + PREFETCH + line, _MM_HINT_T0);
+        load_quants(at.quants, form.bits, w);
+        load_scales(at, type, &s);
 #pragma GCC unroll 8
-        for (uint32_t t = 0; t < rows; t++)
-            f[t] = add_block(&b, q + t * CPU_BLOCK, a + t, type, f[t]);
+        for (uint32_t t = 0; t < rows; t++) {
+            __m512i sum[2];
+            dot_block(w, q + t * CPU_BLOCK, a + t, type, sum);
+            f[t] = add_sums(&s, sum, a + t, type, f[t]);
+        }
     }
 #pragma GCC unroll 8
     for (uint32_t t = 0; t < rows; t++)
@@ -118,12 +109,15 @@ CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
 
 static void quantized(const struct cpu_part *p)
 {
-    if (p->w->type == QUANT_Q4_0)
-        tiles(p, QUANT_Q4_0);
-    else if (p->w->type == QUANT_Q4_1)
-        tiles(p, QUANT_Q4_1);
-    else
-        tiles(p, QUANT_Q8_0);
+#define CASE(name)                                                                                           \
+    case QUANT_##name:                                                                                       \
+        tiles(p, QUANT_##name);                                                                              \
+        break;
+    switch (p->w->type) {
+        CPU_EACH_TYPE(CASE)
+    default:
+        break;
+    }
 }
 
 const struct cpu_matmul_kernels cpu_matmul_avx512 = {

@@ -56,8 +56,12 @@ static void lanes_quantize(const float *y, const struct cpu_rows *to, uint32_t r
             by = 127.0f / amax;
             s = amax / 127.0f;
         }
-        int32_t sum = v16_to_bytes(a, b, by, q);
-        *block = (struct cpu_block){ s, s * (float)sum, -8 * sum, -128 * sum };
+        int32_t half[2];
+        v16_to_bytes(a, b, by, q, half);
+        const int32_t sum = half[0] + half[1];
+        *block = (struct cpu_block){
+            s, s * (float)sum, -8 * sum, { (int16_t)(-16 * half[0]), (int16_t)(-16 * half[1]) }
+        };
     }
 }
 
@@ -83,39 +87,91 @@ static void lanes_prepare(const struct ops_matmul *m, uint32_t row, const struct
 
 /* ---- float activations ---- */
 
-CPU_INLINE v16f lanes_dequantized(v16f q, v16f d, v16f m, uint32_t type)
+/* The quants of a block as bytes: byte 64 j + 4 lane + i is column 4 j + i. */
+CPU_INLINE void lanes_bytes(const unsigned char *q, const uint32_t bits, uint8_t *to)
 {
-    /* d * q is exact in float, so this rounds once, as quant_dequantize does. */
-    return type == QUANT_Q4_1 ? v16_add(v16_mul(d, q), m) : v16_mul(d, q);
+    if (bits == 8) {
+        memcpy(to, q, 512);
+        return;
+    }
+    for (uint32_t i = 0; i < 256; i++) {
+        to[i] = q[i] & 15;
+        to[i + 256] = q[i] >> 4;
+    }
+    for (uint32_t j = 0; j < 8 && bits == 5; j++)
+        for (uint32_t i = 0; i < 64; i++)
+            to[64 * j + i] = (uint8_t)(to[64 * j + i] | (q[256 + i] >> j & 1) << 4);
+    for (uint32_t j = 0; j < 8 && bits == 6; j++)
+        for (uint32_t i = 0; i < 64; i++)
+            to[64 * j + i] = (uint8_t)(to[64 * j + i] | (q[256 + 64 * (j / 4) + i] >> 2 * (j % 4) & 3) << 4);
 }
 
-/* Block b of a quantized panel as 32 vectors of weights. */
-static void lanes_unpack(const struct ops_weight *w, const unsigned char *panel, uint32_t b, float *to)
+/* 16 bytes as floats. */
+CPU_INLINE v16f lanes_numbers(const unsigned char *p, const bool sign)
 {
-    const unsigned char *q = panel + b * w->block_bytes;
-    const uint16_t *scale = (const uint16_t *)(const void *)(panel + w->scales + b * w->scale_bytes);
-    v16f d = v16_load_f16(scale), m = w->type == QUANT_Q4_1 ? v16_load_f16(scale + 16) : v16_zero();
-    v16f eight = v16_set1(w->type == QUANT_Q4_0 ? 8.0f : 0.0f), high = v16_set1(0x1p-4f),
-         low = v16_set1(16.0f);
-    for (uint32_t c = 0; c < w->block_bytes / 16; c++) {
-        v16f byte = v16_load_byte(q + 64 * (c / 4), c % 4);
-        if (w->type == QUANT_Q8_0) {
-            v16_store(to + c * CPU_LANES, lanes_dequantized(v16_sub(byte, v16_set1(128.0f)), d, m, w->type));
-            continue;
-        }
-        /* The high nibble is the whole part of byte / 16: rounding (byte - 7.5) / 16 has no ties. */
-        v16f h = v16_round(v16_mul(v16_sub(byte, v16_set1(7.5f)), high));
-        v16f l = v16_sub(byte, v16_mul(h, low));
-        v16_store(to + c * CPU_LANES, lanes_dequantized(v16_sub(l, eight), d, m, w->type));
-        v16_store(to + (c + 16) * CPU_LANES, lanes_dequantized(v16_sub(h, eight), d, m, w->type));
+    float f[CPU_LANES];
+    for (uint32_t i = 0; i < CPU_LANES; i++)
+        f[i] = sign ? (float)(int8_t)p[i] : (float)p[i];
+    return v16_load(f);
+}
+
+/* What a block's sums are multiplied by, and what is added: Q6_K's scales of 16 columns are not in d. */
+struct lanes_scales {
+    v16f d, m;
+};
+
+CPU_INLINE struct lanes_scales lanes_scales(struct cpu_place at, const uint32_t type)
+{
+    const struct cpu_form form = cpu_form_of(type);
+    const uint16_t *half = (const uint16_t *)(const void *)(form.supers ? at.supers : at.scales);
+    struct lanes_scales s = { v16_load_f16(half), v16_zero() };
+    if (form.minima)
+        s.m = v16_load_f16(half + CPU_LANES);
+    if (form.supers && form.minima) {
+        s.d = v16_mul(s.d, lanes_numbers(at.scales, false));
+        s.m = v16_sub(v16_zero(), v16_mul(s.m, lanes_numbers(at.scales + CPU_LANES, false)));
+    }
+    return s;
+}
+
+/* Block b of a quantized panel as 32 vectors of weights. d * q is exact in float, so this rounds once, as
+ * quant_dequantize does. */
+CPU_INLINE void lanes_unpack_type(const struct ops_weight *w, uint32_t panel, uint32_t b, float *to,
+                                  const uint32_t type)
+{
+    const struct cpu_form form = cpu_form_of(type);
+    const struct cpu_place at = cpu_place(w, panel, b, form);
+    const struct lanes_scales s = lanes_scales(at, type);
+    const v16f zero = v16_set1((float)quant_zero(type));
+    v16f d[2] = { s.d, s.d };
+    uint8_t q[512];
+    for (uint32_t i = 0; i < 2 && type == QUANT_Q6_K; i++)
+        d[i] = v16_mul(s.d, lanes_numbers(at.scales + i * CPU_LANES, true));
+    lanes_bytes(at.quants, form.bits, q);
+    for (uint32_t c = 0; c < CPU_BLOCK; c++)
+        v16_store(to + c * CPU_LANES,
+                  v16_add(v16_mul(d[c / 16], v16_sub(v16_load_byte(q + 64 * (c / 4), c % 4), zero)), s.m));
+}
+
+static void lanes_unpack(const struct ops_weight *w, uint32_t panel, uint32_t b, float *to)
+{
+#define LANES_CASE(name)                                                                                     \
+    case QUANT_##name:                                                                                       \
+        lanes_unpack_type(w, panel, b, to, QUANT_##name);                                                    \
+        break;
+    switch (w->type) {
+        CPU_EACH_TYPE(LANES_CASE)
+    default:
+        break;
     }
 }
 
 /* Columns c .. c + n - 1 (n <= 32, c a multiple of 32) of a panel as vectors of floats, at `to` or where they
  * lie. */
-static const float *lanes_columns(const struct ops_weight *w, const unsigned char *panel, uint32_t c,
-                                  uint32_t n, float *to)
+static const float *lanes_columns(const struct ops_weight *w, uint32_t panel_index, uint32_t c, uint32_t n,
+                                  float *to)
 {
+    const unsigned char *panel = w->data + (size_t)panel_index * w->panel_bytes;
     size_t at = (size_t)c * CPU_LANES;
     if (w->type == QUANT_F32)
         return (const float *)(const void *)panel + at;
@@ -125,7 +181,7 @@ static const float *lanes_columns(const struct ops_weight *w, const unsigned cha
             v16_store(to + i, w->type == QUANT_F16 ? v16_load_f16(from + i) : v16_load_bf16(from + i));
         return to;
     }
-    lanes_unpack(w, panel, c / CPU_BLOCK, to);
+    lanes_unpack(w, panel_index, c / CPU_BLOCK, to);
     return to;
 }
 
@@ -143,7 +199,6 @@ CPU_INLINE void lanes_write(const struct cpu_part *p, uint32_t row, v16f f)
 CPU_INLINE void lanes_float_tile(const struct cpu_part *p, uint32_t row, const uint32_t rows)
 {
     const struct ops_weight *w = p->w;
-    const unsigned char *panel = w->data + (size_t)p->panel * w->panel_bytes;
     const float *x = p->x->f + (size_t)row * w->cols;
     _Alignas(64) float buffer[CPU_BLOCK * CPU_LANES];
     v16f f[FLOAT_TILE][4];
@@ -151,7 +206,7 @@ CPU_INLINE void lanes_float_tile(const struct cpu_part *p, uint32_t row, const u
         f[t][0] = f[t][1] = f[t][2] = f[t][3] = v16_zero();
     for (uint32_t c = 0; c < w->cols; c += CPU_BLOCK) {
         uint32_t n = w->cols - c < CPU_BLOCK ? w->cols - c : CPU_BLOCK, i = 0;
-        const float *v = lanes_columns(w, panel, c, n, buffer);
+        const float *v = lanes_columns(w, p->panel, c, n, buffer);
         for (; i + 4 <= n; i += 4)
             for (uint32_t k = 0; k < 4; k++) {
                 v16f col = v16_load(v + (i + k) * CPU_LANES);

@@ -16,45 +16,58 @@ static size_t round_up(size_t n, size_t to)
 
 static void layout(struct ops_weight *w, const struct quant_info *info)
 {
+    const struct cpu_form form = cpu_form_of(w->type);
     w->panels = (w->rows + CPU_LANES - 1) / CPU_LANES;
-    if (info->block != CPU_BLOCK) {
+    if (!form.bits) {
         w->panel_bytes = round_up((size_t)w->cols * CPU_LANES * info->bytes, 64);
         return;
     }
     w->blocks = w->cols / CPU_BLOCK;
-    w->block_bytes = w->type == QUANT_Q8_0 ? 512 : 256;
-    w->scale_bytes = w->type == QUANT_Q4_1 ? 64 : 32;
-    w->scales = w->blocks * w->block_bytes;
-    w->panel_bytes = round_up(w->scales + w->blocks * w->scale_bytes, 64);
+    w->scales = (size_t)w->blocks * form.quants;
+    w->supers = w->scales + (size_t)w->blocks * form.scales;
+    w->panel_bytes = round_up(w->supers + (size_t)w->blocks / CPU_SUPER * form.supers, 64);
 }
 
-/* One block of one row into its lane. In the file scales come first. */
-static void pack_block(const struct ops_weight *w, const unsigned char *from, uint32_t lane, uint32_t b,
+/* 32 quants of one row into its lane. */
+static void pack_quants(const uint8_t *q, uint32_t bits, unsigned char *to)
+{
+    for (uint32_t c = 0; c < (bits == 8 ? 32u : 16u); c++)
+        to[64 * (c / 4) + c % 4] = bits == 8 ? q[c] : (uint8_t)((q[c] & 15) | (q[c + 16] & 15) << 4);
+    for (uint32_t c = 0; c < CPU_BLOCK && bits == 5; c++)
+        to[256 + c % 4] = (uint8_t)(to[256 + c % 4] | q[c] >> 4 << c / 4);
+    for (uint32_t c = 0; c < CPU_BLOCK && bits == 6; c++) {
+        unsigned char *high = to + 256 + 64 * (c / 16) + c % 4;
+        *high = (uint8_t)(*high | q[c] >> 4 << c / 4 % 4 * 2);
+    }
+}
+
+/* 32 columns of one row into its lane; the memory is zero before. */
+static void pack_block(const struct ops_weight *w, const struct quant_part *from, uint32_t lane, uint32_t b,
                        unsigned char *panel)
 {
-    unsigned char *scale = panel + w->scales + b * w->scale_bytes + 2 * lane;
-    memcpy(scale, from, 2);
-    from += 2;
-    if (w->type == QUANT_Q4_1) {
-        memcpy(scale + 32, from, 2);
-        from += 2;
+    const struct cpu_form form = cpu_form_of(w->type);
+    unsigned char *scale = panel + w->scales + (size_t)b * form.scales, *half = scale;
+    if (form.supers) {
+        half = panel + w->supers + (size_t)(b / CPU_SUPER) * form.supers;
+        scale[lane] = (unsigned char)from->scale[0];
+        scale[CPU_LANES + lane] = (unsigned char)(form.minima ? -from->min : from->scale[1]);
     }
-    unsigned char *to = panel + b * w->block_bytes + 4 * lane;
-    for (size_t j = 0; j < w->block_bytes / 64; j++) {
-        uint32_t four;
-        memcpy(&four, from + 4 * j, 4);
-        if (w->type == QUANT_Q8_0)
-            four ^= 0x80808080u;
-        memcpy(to + 64 * j, &four, 4);
-    }
+    memcpy(half + 2 * lane, &from->d, 2);
+    if (form.minima)
+        memcpy(half + 2 * (CPU_LANES + lane), &from->m, 2);
+    pack_quants(from->q, form.bits, panel + (size_t)b * form.quants + 4 * lane);
 }
 
 static void pack_row(const struct ops_weight *w, const struct quant_info *info, const unsigned char *from,
                      uint32_t lane, unsigned char *panel)
 {
     if (cpu_weight_is_quantized(w)) {
-        for (uint32_t b = 0; b < w->blocks; b++)
-            pack_block(w, from + (size_t)b * info->bytes, lane, b, panel);
+        const uint32_t parts = info->block / CPU_BLOCK;
+        for (uint32_t b = 0; b < w->blocks; b++) {
+            struct quant_part part;
+            quant_take_apart(w->type, from + (size_t)(b / parts) * info->bytes, b % parts, &part);
+            pack_block(w, &part, lane, b, panel);
+        }
         return;
     }
     for (uint32_t c = 0; c < w->cols; c++)

@@ -6,12 +6,16 @@
 #include <string.h>
 
 static const struct quant_info infos[] = {
-    { QUANT_F32, "F32", 1, 4 },     { QUANT_F16, "F16", 1, 2 },     { QUANT_BF16, "BF16", 1, 2 },
-    { QUANT_Q4_0, "Q4_0", 32, 18 }, { QUANT_Q4_1, "Q4_1", 32, 20 }, { QUANT_Q8_0, "Q8_0", 32, 34 },
+    { QUANT_F32, "F32", 1, 4 },       { QUANT_F16, "F16", 1, 2 },       { QUANT_BF16, "BF16", 1, 2 },
+    { QUANT_Q4_0, "Q4_0", 32, 18 },   { QUANT_Q4_1, "Q4_1", 32, 20 },   { QUANT_Q5_0, "Q5_0", 32, 22 },
+    { QUANT_Q5_1, "Q5_1", 32, 24 },   { QUANT_Q8_0, "Q8_0", 32, 34 },   { QUANT_Q4_K, "Q4_K", 256, 144 },
+    { QUANT_Q5_K, "Q5_K", 256, 176 }, { QUANT_Q6_K, "Q6_K", 256, 210 },
 };
 
 _Static_assert(sizeof(struct quant_q4_0) == 18 && sizeof(struct quant_q4_1) == 20 &&
-                   sizeof(struct quant_q8_0) == 34,
+                   sizeof(struct quant_q5_0) == 22 && sizeof(struct quant_q5_1) == 24 &&
+                   sizeof(struct quant_q8_0) == 34 && sizeof(struct quant_q4_k) == 144 &&
+                   sizeof(struct quant_q5_k) == 176 && sizeof(struct quant_q6_k) == 210,
                "blocks lie in files without padding");
 
 const struct quant_info *quant_info_find(uint32_t type)
@@ -24,7 +28,7 @@ const struct quant_info *quant_info_find(uint32_t type)
 
 const char *quant_names(void)
 {
-    return "F32 F16 BF16 Q4_0 Q4_1 Q8_0";
+    return "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K";
 }
 
 static float float_of_bits(uint32_t u)
@@ -95,40 +99,129 @@ static void from_bf16(const unsigned char *src, size_t n, float *dst)
     }
 }
 
-static void from_q4_0(const unsigned char *src, size_t n, float *dst)
+/* ---- quantized types ---- */
+
+static void low_bits(const uint8_t *qs, uint8_t *q)
 {
-    for (size_t b = 0; b < n / 32; b++, dst += 32) {
-        struct quant_q4_0 w;
-        memcpy(&w, src + b * sizeof w, sizeof w);
-        float d = quant_f16_to_f32(w.d);
-        for (int i = 0; i < 16; i++) {
-            dst[i] = d * (float)((w.qs[i] & 15) - 8);
-            dst[i + 16] = d * (float)((w.qs[i] >> 4) - 8);
-        }
+    for (int i = 0; i < 16; i++) {
+        q[i] = qs[i] & 15;
+        q[i + 16] = qs[i] >> 4;
     }
 }
 
-static void from_q4_1(const unsigned char *src, size_t n, float *dst)
+static void fifth_bits(const uint8_t *qh, uint8_t *q)
 {
-    for (size_t b = 0; b < n / 32; b++, dst += 32) {
-        struct quant_q4_1 w;
-        memcpy(&w, src + b * sizeof w, sizeof w);
-        float d = quant_f16_to_f32(w.d), m = quant_f16_to_f32(w.m);
-        for (int i = 0; i < 16; i++) {
-            dst[i] = d * (float)(w.qs[i] & 15) + m;
-            dst[i + 16] = d * (float)(w.qs[i] >> 4) + m;
-        }
-    }
+    for (int i = 0; i < 32; i++)
+        q[i] = (uint8_t)(q[i] | (qh[i / 8] >> i % 8 & 1) << 4);
 }
 
-static void from_q8_0(const unsigned char *src, size_t n, float *dst)
+/* Scale and minimum number j of Q4_K and Q5_K. */
+static void six_bits(const uint8_t *scales, uint32_t j, struct quant_part *to)
 {
-    for (size_t b = 0; b < n / 32; b++, dst += 32) {
-        struct quant_q8_0 w;
-        memcpy(&w, src + b * sizeof w, sizeof w);
-        float d = quant_f16_to_f32(w.d);
+    to->scale[0] = scales[j] & 63;
+    to->min = scales[j + 4] & 63;
+    if (j >= 4) {
+        to->scale[0] = (int16_t)((scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4);
+        to->min = (int16_t)(scales[j + 4] >> 4 | scales[j] >> 6 << 4);
+    }
+    to->scale[1] = to->scale[0];
+    to->min = (int16_t)-to->min;
+}
+
+static void q4_k_apart(const struct quant_q4_k *w, uint32_t part, struct quant_part *to)
+{
+    to->d = w->d;
+    to->m = w->m;
+    six_bits(w->scales, part, to);
+    for (uint32_t i = 0; i < 32; i++)
+        to->q[i] = w->qs[part / 2 * 32 + i] >> part % 2 * 4 & 15;
+}
+
+static void q5_k_apart(const struct quant_q5_k *w, uint32_t part, struct quant_part *to)
+{
+    to->d = w->d;
+    to->m = w->m;
+    six_bits(w->scales, part, to);
+    for (uint32_t i = 0; i < 32; i++)
+        to->q[i] = (uint8_t)((w->qs[part / 2 * 32 + i] >> part % 2 * 4 & 15) | (w->qh[i] >> part & 1) << 4);
+}
+
+static void q6_k_apart(const struct quant_q6_k *w, uint32_t part, struct quant_part *to)
+{
+    const uint32_t j = part % 4;
+    const uint8_t *ql = w->ql + part / 4 * 64 + j % 2 * 32, *qh = w->qh + part / 4 * 32;
+    to->d = w->d;
+    to->scale[0] = w->scales[2 * part];
+    to->scale[1] = w->scales[2 * part + 1];
+    for (uint32_t i = 0; i < 32; i++)
+        to->q[i] = (uint8_t)((ql[i] >> j / 2 * 4 & 15) | (qh[i] >> 2 * j & 3) << 4);
+}
+
+void quant_take_apart(uint32_t type, const void *src, uint32_t part, struct quant_part *to)
+{
+    union {
+        struct quant_q4_0 q4_0;
+        struct quant_q4_1 q4_1;
+        struct quant_q5_0 q5_0;
+        struct quant_q5_1 q5_1;
+        struct quant_q8_0 q8_0;
+        struct quant_q4_k q4_k;
+        struct quant_q5_k q5_k;
+        struct quant_q6_k q6_k;
+    } w;
+    const struct quant_info *info = quant_info_find(type);
+    memcpy(&w, src, info->bytes);
+    to->d = w.q4_0.d;
+    to->m = 0;
+    to->scale[0] = to->scale[1] = 1;
+    to->min = 0;
+    switch (type) {
+    case QUANT_Q4_0:
+        low_bits(w.q4_0.qs, to->q);
+        break;
+    case QUANT_Q4_1:
+        to->m = w.q4_1.m;
+        to->min = 1;
+        low_bits(w.q4_1.qs, to->q);
+        break;
+    case QUANT_Q5_0:
+        low_bits(w.q5_0.qs, to->q);
+        fifth_bits(w.q5_0.qh, to->q);
+        break;
+    case QUANT_Q5_1:
+        to->m = w.q5_1.m;
+        to->min = 1;
+        low_bits(w.q5_1.qs, to->q);
+        fifth_bits(w.q5_1.qh, to->q);
+        break;
+    case QUANT_Q8_0:
         for (int i = 0; i < 32; i++)
-            dst[i] = d * (float)w.qs[i];
+            to->q[i] = (uint8_t)(w.q8_0.qs[i] + 128);
+        break;
+    case QUANT_Q4_K:
+        q4_k_apart(&w.q4_k, part, to);
+        break;
+    case QUANT_Q5_K:
+        q5_k_apart(&w.q5_k, part, to);
+        break;
+    default:
+        q6_k_apart(&w.q6_k, part, to);
+        break;
+    }
+}
+
+/* Scales times small whole numbers are exact in float, so each weight is rounded once, where its minimum is
+ * added. */
+static void from_parts(const struct quant_info *info, const unsigned char *src, size_t n, float *dst)
+{
+    const int zero = quant_zero(info->type);
+    const uint32_t parts = info->block / 32;
+    for (size_t b = 0; b < n / 32; b++, dst += 32) {
+        struct quant_part p;
+        quant_take_apart(info->type, src + b / parts * info->bytes, (uint32_t)(b % parts), &p);
+        const float d = quant_f16_to_f32(p.d), m = quant_f16_to_f32(p.m) * (float)p.min;
+        for (int i = 0; i < 32; i++)
+            dst[i] = d * (float)p.scale[i / 16] * (float)(p.q[i] - zero) + m;
     }
 }
 
@@ -144,16 +237,11 @@ void quant_dequantize(uint32_t type, const void *src, size_t n, float *dst)
     case QUANT_BF16:
         from_bf16(src, n, dst);
         break;
-    case QUANT_Q4_0:
-        from_q4_0(src, n, dst);
+    default: {
+        const struct quant_info *info = quant_info_find(type);
+        if (info)
+            from_parts(info, src, n, dst);
         break;
-    case QUANT_Q4_1:
-        from_q4_1(src, n, dst);
-        break;
-    case QUANT_Q8_0:
-        from_q8_0(src, n, dst);
-        break;
-    default:
-        break;
+    }
     }
 }

@@ -13,8 +13,9 @@
 
 /* The types of matrices this build multiplies: a short list of our own, because a model may not know the
  * kernels. */
-static const char *const readable_types[] = { "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0" };
-#define READABLE_TEXT "F32 F16 BF16 Q4_0 Q4_1 Q8_0"
+static const char *const readable_types[] = { "F32",  "F16",  "BF16", "Q4_0", "Q4_1", "Q5_0",
+                                              "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K" };
+#define READABLE_TEXT "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K"
 
 static int take_heads(struct model_reader *r)
 {

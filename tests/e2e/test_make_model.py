@@ -19,15 +19,16 @@ def test_the_same_arguments_give_the_same_bytes(root, tmp_path):
     assert 1e6 < len(first) < 2e6
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"])
 def test_every_type_is_a_model_that_runs(berth, root, tmp_path, kind):
     path = tmp_path / "model.gguf"
-    made = make(root, path, "--type", kind, "--layers", "2", "--embd", "96", "--heads", "6", "--kv-heads", "3",
-                "--ff", "160", "--vocab", "400", "--context", "9000", "--untied")
+    embd, heads, ff = (256, 16, 512) if kind.endswith("_K") else (96, 6, 160)
+    made = make(root, path, "--type", kind, "--layers", "2", "--embd", str(embd), "--heads", str(heads),
+                "--kv-heads", str(heads // 2), "--ff", str(ff), "--vocab", "400", "--context", "9000", "--untied")
     assert made.returncode == 0, made.stderr
     out = json.loads(berth("model", "info", path, "--json").stdout)
     assert out["runs"] is True, out.get("reason")
-    assert (out["layers"], out["embedding"], out["heads"], out["kv_heads"], out["head_dim"]) == (2, 96, 6, 3, 16)
+    assert (out["layers"], out["embedding"], out["heads"], out["kv_heads"], out["head_dim"]) == (2, embd, heads, heads // 2, 16)
     assert (out["vocabulary"], out["context"], out["output_tied"]) == (400, 9000, False)
     assert kind in [each["type"] for each in out["tensor_types"]]
     assert berth("bench", path, "--prompt", "9", "--generate", "2", "--rounds", "1").returncode == 0

@@ -24,6 +24,11 @@ static const struct shape shapes[] = {
     { "down  gate q4_1", OPS_SWIGLU, true, 1536, 1, { 576 }, QUANT_Q4_1 },
     { "logits nrm q8_0", OPS_RMS_NORM, false, 576, 1, { 49152 }, QUANT_Q8_0 },
     { "4096 sq    q4_0", OPS_PLAIN, false, 4096, 1, { 4096 }, QUANT_Q4_0 },
+    { "2048 sq    q5_0", OPS_PLAIN, false, 2048, 1, { 2048 }, QUANT_Q5_0 },
+    { "2048 sq    q5_1", OPS_PLAIN, false, 2048, 1, { 2048 }, QUANT_Q5_1 },
+    { "2048 sq    q4_k", OPS_PLAIN, false, 2048, 1, { 2048 }, QUANT_Q4_K },
+    { "2048 sq    q5_k", OPS_PLAIN, false, 2048, 1, { 2048 }, QUANT_Q5_K },
+    { "2048 sq    q6_k", OPS_PLAIN, false, 2048, 1, { 2048 }, QUANT_Q6_K },
     { "2048 sq    f16 ", OPS_PLAIN, false, 2048, 1, { 2048 }, QUANT_F16 },
 };
 

@@ -41,6 +41,30 @@ TEST_FN float rng_normal(struct rng *r)
     return (float)(sqrt(-2 * log(u)) * cos(2 * 3.14159265358979 * v));
 }
 
+/* Quantized types, those in blocks of 32 first, and the others; floats are the last 3. */
+#ifdef TEST_CUDA
+static const uint32_t case_types[]
+    __attribute__((unused)) = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0, QUANT_F32, QUANT_F16, QUANT_BF16 };
+#define CASE_QUANTS 3u
+#else
+static const uint32_t case_types[]
+    __attribute__((unused)) = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K,
+                                QUANT_Q5_K, QUANT_Q6_K, QUANT_F32,  QUANT_F16,  QUANT_BF16 };
+#define CASE_QUANTS 8u
+#endif
+#define CASE_TYPES (CASE_QUANTS + 3u)
+
+TEST_FN bool case_has_minima(uint32_t type)
+{
+    return type == QUANT_Q4_1 || type == QUANT_Q5_1 || type == QUANT_Q4_K || type == QUANT_Q5_K;
+}
+
+/* Where a block's f16 scale lies; its minimum comes after it. */
+TEST_FN uint32_t case_scale_at(uint32_t type)
+{
+    return type == QUANT_Q6_K ? 208 : 0;
+}
+
 enum scales { SCALES_USUAL, SCALES_HUGE, SCALES_ZERO, SCALES_TINY, SCALES_MIXED };
 
 TEST_FN uint16_t case_scale(struct rng *r, enum scales how)
@@ -76,11 +100,11 @@ TEST_FN unsigned char *case_weights(struct rng *r, uint32_t type, uint32_t rows,
         }
         if (type == QUANT_BF16)
             half = (uint16_t)(bits >> 16);
-        memcpy(at, &half, 2);
-        for (uint32_t i = 2; i < info->bytes; i++)
+        for (uint32_t i = 0; i < info->bytes; i++)
             at[i] = (unsigned char)rng_next(r);
+        memcpy(at + case_scale_at(type), &half, 2);
         half = case_scale(r, how);
-        if (type == QUANT_Q4_1)
+        if (case_has_minima(type))
             memcpy(at + 2, &half, 2);
     }
     return w;
@@ -149,16 +173,19 @@ TEST_FN void case_fill(struct rng *r, struct product_case *c, enum scales how)
 /* Random shapes: rows 1..70, n 1..33, columns as the types allow. */
 TEST_FN void case_random(struct rng *r, struct product_case *c)
 {
-    static const uint32_t types[] = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0, QUANT_F32, QUANT_F16, QUANT_BF16 };
-    bool floats = rng_range(r, 0, 2) == 0;
+    const uint32_t how = rng_range(r, 0, 3); /* 0: floats; 1: types of 32 columns, mostly; else any */
+    const uint32_t small = CASE_QUANTS == 8 ? 5 : CASE_QUANTS;
     c->prepare = (enum ops_prepare)rng_range(r, OPS_PLAIN, CASE_PREPARES - 1);
     c->biased = CASE_BIASED && rng_range(r, 0, 1);
     c->add = rng_next(r) & 1;
     c->n = rng_range(r, 1, 33);
-    c->cols = floats ? rng_range(r, 1, 300) : 32 * rng_range(r, 1, 12);
+    c->cols = how == 0   ? rng_range(r, 1, 300)
+              : how == 1 ? 32 * rng_range(r, 1, 12)
+                         : 256 * rng_range(r, 1, 2);
     c->count = rng_range(r, 1, OPS_MAX_OUT);
     for (uint32_t j = 0; j < c->count; j++) {
-        c->type[j] = types[floats ? rng_range(r, 3, 5) : rng_range(r, 0, 5)];
+        uint32_t i = rng_range(r, how == 0 ? CASE_QUANTS : 0, CASE_TYPES - 1);
+        c->type[j] = case_types[how == 1 && i >= small && i < CASE_QUANTS ? i % small : i];
         c->rows[j] = rng_range(r, 1, 70);
     }
     case_fill(r, c, (enum scales)rng_range(r, SCALES_USUAL, SCALES_MIXED));

@@ -76,7 +76,7 @@ static void check_row(const struct product_case *c, const char *who, uint32_t j,
     float *w = malloc((size_t)cols * sizeof *w);
     const struct quant_info *info = quant_info_find(c->type[j]);
     prepare_double(c, row, y);
-    if (quantized && info->block == 32)
+    if (quantized && info->block > 1)
         quantize_double(y, slack, cols);
     for (uint32_t r = 0; r < rows; r++) {
         size_t row_bytes = (size_t)cols / info->block * info->bytes;
@@ -91,8 +91,8 @@ static void check_row(const struct product_case *c, const char *who, uint32_t j,
             size += fabs(w[i] * y[i]);
             ties += fabs(w[i]) * slack[i];
         }
-        /* Q4_1's minimum and quants are summed apart and may cancel: count both. */
-        if (c->type[j] == QUANT_Q4_1)
+        /* Minima and quants are summed apart and may cancel: count both. */
+        if (case_has_minima(c->type[j]))
             size *= 4;
         double far = fabs(out[r] - sum), bound = ties * 1.01 + size * 4e-6 + 1e-30;
         cr_assert(far <= bound, "%s: %s output %u row %u of n %u, cols %u: %g, should be %g within %g", who,
@@ -152,22 +152,27 @@ Test(matmul, the_reference_is_the_double_sum)
 /* Weights and activations at the ends of their ranges, signs equal: integer sums at their largest. */
 Test(matmul, extreme_quants_do_not_saturate)
 {
-    const uint32_t types[] = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0 };
     const unsigned char fills[] = { 0x00, 0x7f, 0x80, 0x81, 0xff };
-    for (size_t i = 0; i < ISAS * 3 * 5; i++) {
+    for (size_t i = 0; i < ISAS * CASE_QUANTS * 5; i++) {
         struct rng r = { i };
         struct product_case c = {
-            .n = 9, .cols = 96, .count = 1, .type = { types[i / 5 % 3] }, .rows = { 17 }
+            .n = 17, .cols = 256, .count = 1, .type = { case_types[i / 5 % CASE_QUANTS] }, .rows = { 17 }
         };
         struct dut d;
         float *out[OPS_MAX_OUT];
-        if (!dut_open(&d, isas[i / 15], 1, false))
+        if (!dut_open(&d, isas[i / 5 / CASE_QUANTS], 1, false))
             continue;
         const struct quant_info *info = quant_info_find(c.type[0]);
-        uint32_t head = c.type[0] == QUANT_Q4_1 ? 4 : 2;
+        const uint32_t scale = case_scale_at(c.type[0]);
         case_fill(&r, &c, SCALES_USUAL);
-        for (size_t b = 0; b < (size_t)c.rows[0] * c.cols / 32; b++)
-            memset(c.weight[0] + b * info->bytes + head, fills[i % 5], info->bytes - head);
+        for (size_t b = 0; b < (size_t)c.rows[0] * c.cols / info->block; b++) {
+            unsigned char *at = c.weight[0] + b * info->bytes, own[4];
+            memcpy(own, at + scale, case_has_minima(c.type[0]) ? 4 : 2);
+            memset(at, fills[i % 5], info->bytes);
+            if (c.type[0] == QUANT_Q6_K) /* scales, signed */
+                memset(at + 192, b % 3 ? 0x80 : 0x7f, 16);
+            memcpy(at + scale, own, case_has_minima(c.type[0]) ? 4 : 2);
+        }
         for (size_t k = 0; k < (size_t)c.n * c.cols; k++)
             c.x[k] = k / c.cols % 3 == 0 ? 127 : k / c.cols % 3 == 1 ? -127 : k % 2 ? 127 : -127;
         case_outputs(&c, c.n, out);
@@ -233,8 +238,10 @@ Test(matmul, rows_together_are_the_same_bits_as_each_alone)
 static void large_case(struct rng *r, struct product_case *c, uint32_t n)
 {
     *c = (struct product_case){ .n = n, .cols = 1536, .count = 3, .prepare = OPS_SWIGLU, .add = true };
+    const uint32_t types[] = { rng_next(r) & 1 ? QUANT_Q4_1 : case_types[CASE_QUANTS - 1], QUANT_Q8_0,
+                               QUANT_F16 };
     for (uint32_t j = 0; j < 3; j++) {
-        c->type[j] = (const uint32_t[]){ QUANT_Q4_1, QUANT_Q8_0, QUANT_F16 }[j];
+        c->type[j] = types[j];
         c->rows[j] = (const uint32_t[]){ 200, 49, 16 }[j];
     }
     case_fill(r, c, SCALES_USUAL);
@@ -311,18 +318,16 @@ Test(matmul, all_vector_devices_give_the_same_bits)
 Test(matmul, a_nan_or_infinity_stays_in_its_row_and_shows)
 {
     const float bad[] = { NAN, INFINITY, -INFINITY };
-    for (size_t i = 0; i < ISAS * 3 * 6; i++) {
+    for (size_t i = 0; i < ISAS * 3 * CASE_TYPES; i++) {
         struct rng r = { i };
         struct dut d;
         struct product_case c = {
-            .n = 11, .cols = 64, .count = 1, .rows = { 33 }, .prepare = (enum ops_prepare)(i % 3)
+            .n = 11, .cols = 256, .count = 1, .rows = { 33 }, .prepare = (enum ops_prepare)(i % 3)
         };
         float *clean[OPS_MAX_OUT], *dirty[OPS_MAX_OUT];
-        if (!dut_open(&d, isas[i / 18], 2, false))
+        if (!dut_open(&d, isas[i / 3 / CASE_TYPES], 2, false))
             continue;
-        c.type[0] = (const uint32_t[]){
-            QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0, QUANT_F32, QUANT_F16, QUANT_BF16
-        }[i / 3 % 6];
+        c.type[0] = case_types[i / 3 % CASE_TYPES];
         case_fill(&r, &c, SCALES_USUAL);
         case_outputs(&c, c.n, clean);
         case_outputs(&c, c.n, dirty);
@@ -343,16 +348,14 @@ Test(matmul, a_nan_or_infinity_stays_in_its_row_and_shows)
 
 Test(matmul, zero_rows_of_input_give_zeros)
 {
-    for (size_t i = 0; i < ISAS; i++) {
+    for (size_t i = 0; i < ISAS * CASE_QUANTS; i++) {
         struct rng r = { 3 };
         struct dut d;
-        struct product_case c = { .n = 3,
-                                  .cols = 128,
-                                  .count = 3,
-                                  .type = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0 },
-                                  .rows = { 5, 16, 40 } };
+        struct product_case c = {
+            .n = 3, .cols = 256, .count = 1, .type = { case_types[i % CASE_QUANTS] }, .rows = { 40 }
+        };
         float *out[OPS_MAX_OUT];
-        if (!dut_open(&d, isas[i], 1, false))
+        if (!dut_open(&d, isas[i / CASE_QUANTS], 1, false))
             continue;
         case_fill(&r, &c, SCALES_MIXED);
         memset(c.x, 0, (size_t)c.n * c.cols * sizeof(float));
@@ -430,21 +433,21 @@ Test(matmul, a_gate_too_large_for_the_exponential_is_its_limit)
 
 Test(matmul, embedding_rows_are_the_dequantized_file)
 {
-    const uint32_t types[] = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0, QUANT_F32, QUANT_F16, QUANT_BF16 };
-    for (size_t i = 0; i < (ISAS + 1) * 6; i++) {
-        enum { ROWS = 37, COLS = 96, N = 40 };
+    for (size_t i = 0; i < (ISAS + 1) * CASE_TYPES; i++) {
+        enum { ROWS = 37, COLS = 512, N = 40 };
         struct rng r = { i };
         struct dut d;
         struct ops_weight *w = NULL;
         int32_t ids[N];
         char err[200] = "";
         float want[COLS], scale = i % 2 ? 1 : 25.298222f;
-        if (!dut_open(&d, i / 6 < ISAS ? isas[i / 6] : NULL, 2, false))
+        if (!dut_open(&d, i / CASE_TYPES < ISAS ? isas[i / CASE_TYPES] : NULL, 2, false))
             continue;
-        const struct quant_info *info = quant_info_find(types[i % 6]);
-        unsigned char *raw = case_weights(&r, types[i % 6], ROWS, COLS, SCALES_MIXED);
-        cr_assert_eq(d.ops->weight_new(d.dev, &(struct ops_tensor){ types[i % 6], ROWS, COLS, raw }, &w, err,
-                                       sizeof err),
+        const struct quant_info *info = quant_info_find(case_types[i % CASE_TYPES]);
+        unsigned char *raw = case_weights(&r, case_types[i % CASE_TYPES], ROWS, COLS, SCALES_MIXED);
+        cr_assert_eq(d.ops->weight_new(d.dev,
+                                       &(struct ops_tensor){ case_types[i % CASE_TYPES], ROWS, COLS, raw },
+                                       &w, err, sizeof err),
                      0, "%s", err);
         for (int k = 0; k < N; k++)
             ids[k] = (int32_t)rng_range(&r, 0, ROWS - 1);
@@ -452,8 +455,8 @@ Test(matmul, embedding_rows_are_the_dequantized_file)
         d.ops->embed(d.dev, w, ids, N, scale, out);
         float *got = dut_download(&d, out, N * COLS);
         for (int k = 0; k < N; k++) {
-            quant_dequantize(types[i % 6], raw + (size_t)ids[k] * (COLS / info->block) * info->bytes, COLS,
-                             want);
+            quant_dequantize(case_types[i % CASE_TYPES],
+                             raw + (size_t)ids[k] * (COLS / info->block) * info->bytes, COLS, want);
             for (int col = 0; col < COLS; col++)
                 cr_assert(got[k * COLS + col] == scale * want[col], "%s %s id %d col %d: %g, should be %g",
                           d.name, info->name, ids[k], col, (double)got[k * COLS + col], (double)want[col]);
@@ -540,20 +543,21 @@ Test(matmul, gather_takes_rows_by_index)
 
 Test(matmul, weights_take_the_files_bytes)
 {
-    const uint32_t types[] = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0, QUANT_F32, QUANT_F16, QUANT_BF16 };
     struct dut d;
     cr_assert(dut_open(&d, any, 2, false));
-    for (size_t i = 0; i < 6; i++) {
+    for (size_t i = 0; i < CASE_TYPES; i++) {
         struct rng r = { i };
         struct ops_weight *w = NULL;
         char err[200] = "";
-        unsigned char *raw = case_weights(&r, types[i], 64, 576, SCALES_USUAL);
-        const struct quant_info *info = quant_info_find(types[i]);
-        cr_assert_eq(
-            d.ops->weight_new(d.dev, &(struct ops_tensor){ types[i], 64, 576, raw }, &w, err, sizeof err), 0);
-        size_t file = (size_t)64 * 576 / info->block * info->bytes, got = d.ops->weight_bytes(w);
-        cr_expect(got >= file && got <= file + 512, "%s: %zu bytes in the file, %zu here", info->name, file,
-                  got);
+        unsigned char *raw = case_weights(&r, case_types[i], 64, 768, SCALES_USUAL);
+        const struct quant_info *info = quant_info_find(case_types[i]);
+        cr_assert_eq(d.ops->weight_new(d.dev, &(struct ops_tensor){ case_types[i], 64, 768, raw }, &w, err,
+                                       sizeof err),
+                     0);
+        size_t file = (size_t)64 * 768 / info->block * info->bytes, got = d.ops->weight_bytes(w);
+        /* Q4_K's scales of 6 bits are bytes here. */
+        cr_expect(got >= file && got <= file + file / 36 + 512, "%s: %zu bytes in the file, %zu here",
+                  info->name, file, got);
         d.ops->weight_free(w);
         free(raw);
     }
@@ -569,6 +573,7 @@ Test(matmul, impossible_weights_are_refused_with_the_reason)
     } cases[] = {
         { { 21, 32, 256, "" }, -ENOTSUP, "type 21" },
         { { QUANT_Q4_1, 32, 48, "" }, -EINVAL, "48 columns: Q4_1 needs a multiple of 32" },
+        { { QUANT_Q6_K, 32, 640, "" }, -EINVAL, "640 columns: Q6_K needs a multiple of 256" },
         { { QUANT_F32, 0, 32, "" }, -EINVAL, "0 rows" },
         { { QUANT_F32, 32, 0, "" }, -EINVAL, "0 columns" },
         { { QUANT_Q8_0, UINT64_MAX, 32, "" }, -EINVAL, "18446744073709551615 rows" },

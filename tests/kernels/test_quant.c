@@ -1,9 +1,11 @@
-/* Quant: conversions against arithmetic with ldexp, block layouts against hand-made blocks and a generator
- * that writes them from the formulas of quant.h. */
+/* Quant: conversions against arithmetic with ldexp, block layouts against blocks that another program has
+ * read. */
 #include "kernels/quant.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What the ten mantissa and five exponent bits say. */
@@ -61,8 +63,11 @@ Test(quant, bf16_is_the_upper_half_of_a_float)
 
 Test(quant, the_types_are_known_by_number_name_and_size)
 {
-    const struct quant_info want[] = { { 0, "F32", 1, 4 },    { 1, "F16", 1, 2 },    { 30, "BF16", 1, 2 },
-                                       { 2, "Q4_0", 32, 18 }, { 3, "Q4_1", 32, 20 }, { 8, "Q8_0", 32, 34 } };
+    const struct quant_info want[] = {
+        { 0, "F32", 1, 4 },       { 1, "F16", 1, 2 },       { 30, "BF16", 1, 2 },     { 2, "Q4_0", 32, 18 },
+        { 3, "Q4_1", 32, 20 },    { 6, "Q5_0", 32, 22 },    { 7, "Q5_1", 32, 24 },    { 8, "Q8_0", 32, 34 },
+        { 12, "Q4_K", 256, 144 }, { 13, "Q5_K", 256, 176 }, { 14, "Q6_K", 256, 210 },
+    };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const struct quant_info *got = quant_info_find(want[i].type);
         cr_assert_not_null(got);
@@ -71,51 +76,63 @@ Test(quant, the_types_are_known_by_number_name_and_size)
         cr_expect_not_null(strstr(quant_names(), got->name));
     }
     for (uint32_t t = 0; t < 300; t++)
-        cr_expect_eq(quant_info_find(t) != NULL, t <= 3 || t == 8 || t == 30, "type %u", t);
+        cr_expect_eq(quant_info_find(t) != NULL,
+                     t <= 3 || (t >= 6 && t <= 8) || (t >= 12 && t <= 14) || t == 30, "type %u", t);
 }
 
-static uint32_t next(uint32_t *state)
+static size_t from_hex(const char *text, unsigned char *to)
 {
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
+    size_t n = strlen(text) / 2;
+    for (size_t i = 0; i < n; i++) {
+        unsigned int byte = 0;
+        cr_assert_eq(sscanf(text + 2 * i, "%2x", &byte), 1);
+        to[i] = (unsigned char)byte;
+    }
+    return n;
 }
 
-/* Blocks of bytes as a file has them, starting at an odd address, each weight checked by its formula in
- * double. */
-static void check_type(uint32_t type)
+/* Bytes and weights of one block, starting at an odd address. */
+static void check_block(const struct quant_info *info, const char *bytes, const char *weights)
 {
-    enum { BLOCKS = 7 };
-    const struct quant_info *info = quant_info_find(type);
-    unsigned char raw[BLOCKS * 34 + 1], *src = raw + 1;
-    float got[BLOCKS * 32];
-    uint32_t state = type + 1;
-    for (size_t i = 0; i < sizeof raw; i++)
-        raw[i] = (unsigned char)next(&state);
-    uint32_t head = type == QUANT_Q4_1 ? 4 : 2;
-    for (uint32_t b = 0; b < BLOCKS; b++) /* keep scales and minima finite */
-        for (uint32_t i = 1; i < head; i += 2)
-            src[b * info->bytes + i] &= 0xbb;
-    quant_dequantize(type, src, BLOCKS * 32, got);
-    for (uint32_t b = 0; b < BLOCKS; b++) {
-        const unsigned char *block = src + b * info->bytes, *q = block + head;
-        double d = half_value(block[0] | (uint32_t)block[1] << 8),
-               m = type == QUANT_Q4_1 ? half_value(block[2] | (uint32_t)block[3] << 8) : 0;
-        for (uint32_t i = 0; i < 32; i++) {
-            int nibble = i < 16 ? q[i] & 15 : q[i - 16] >> 4;
-            double want = type == QUANT_Q8_0   ? d * (q[i] < 128 ? q[i] : q[i] - 256)
-                          : type == QUANT_Q4_0 ? d * (nibble - 8)
-                                               : d * nibble + m;
-            cr_assert_float_eq(got[b * 32 + i], want, 1e-6 * fabs(want) + 1e-12 + fabs(m) * 1e-6,
-                               "%s block %u weight %u", info->name, b, i);
-        }
+    unsigned char raw[1 + 256], want[256 * 4];
+    float got[256];
+    cr_assert_eq(from_hex(bytes, raw + 1), info->bytes);
+    cr_assert_eq(from_hex(weights, want), 4 * info->block);
+    quant_dequantize(info->type, raw + 1, info->block, got);
+    for (uint32_t i = 0; i < info->block; i++) {
+        const unsigned char *w = want + 4 * i;
+        uint32_t is = (uint32_t)w[0] << 24 | (uint32_t)w[1] << 16 | (uint32_t)w[2] << 8 | w[3];
+        float f;
+        memcpy(&f, &is, sizeof f);
+        cr_assert(f == got[i], "%s weight %u is %a, should be %a", info->name, i, (double)got[i], (double)f);
     }
 }
 
-Test(quant, blocks_become_the_weights_of_their_formula)
+/* tests/data/make-quant-vectors says what made them. */
+Test(quant, blocks_become_the_weights_that_the_gguf_package_makes_of_them)
 {
-    check_type(QUANT_Q4_0);
-    check_type(QUANT_Q4_1);
-    check_type(QUANT_Q8_0);
+    static char line[4096], *word[3];
+    char path[512];
+    uint32_t seen = 0;
+    snprintf(path, sizeof path, "%s/quant-vectors.txt", getenv("BERTH_TEST_DATA"));
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f, "%s", path);
+    while (fgets(line, sizeof line, f)) {
+        word[0] = strtok(line, " ");
+        word[1] = strtok(NULL, " ");
+        word[2] = strtok(NULL, "\n");
+        cr_assert_not_null(word[2]);
+        for (uint32_t type = 0; type < 31; type++) {
+            const struct quant_info *info = quant_info_find(type);
+            if (info && !strcmp(info->name, word[0])) {
+                check_block(info, word[1], word[2]);
+                seen |= 1u << type;
+            }
+        }
+    }
+    fclose(f);
+    for (uint32_t type = 2; type < 30; type++)
+        cr_expect(!quant_info_find(type) || seen >> type & 1, "type %u has no vectors", type);
 }
 
 Test(quant, plain_types_are_converted_one_by_one)

@@ -180,7 +180,8 @@ Test(model, a_type_this_build_does_not_read_is_named)
     struct bytes file = tiny_model(&s, NULL);
     set_type(&file, "blk.0.attn_q.weight", 21);
     expect_refused(&file, -ENOTSUP,
-                   "tensor blk.0.attn_q.weight has type IQ3_S, this build reads F32 F16 BF16 Q4_0 Q4_1 Q8_0");
+                   "tensor blk.0.attn_q.weight has type IQ3_S, this build reads F32 F16 BF16 Q4_0 Q4_1 Q5_0 "
+                   "Q5_1 Q8_0 Q4_K Q5_K Q6_K");
     file = tiny_model(&s, NULL);
     set_type(&file, "blk.0.attn_q.weight", 77);
     expect_refused(&file, -ENOTSUP, "tensor blk.0.attn_q.weight has type type 77");
