@@ -218,24 +218,54 @@ static void put_template(struct report *r)
                             safe_string((struct gguf_str){ err, strlen(err) }));
 }
 
+/* What keys and values take, and all together. */
+static void put_memory(struct report *r, const struct model *m, uint64_t tensor_bytes)
+{
+    size_t f16 = engine_kv_token_bytes(m, false);
+    uint64_t all;
+
+    put_int(r->out, "kv_bytes_per_token_f16", f16);
+    put_int(r->out, "kv_bytes_per_token_f32", engine_kv_token_bytes(m, true));
+    if (!__builtin_mul_overflow((uint64_t)m->context_train, (uint64_t)f16, &all) &&
+        !__builtin_add_overflow(all, tensor_bytes + BESIDE_BYTES, &all) && all <= INT64_MAX)
+        put_int(r->out, "memory_bytes", all);
+}
+
+static uint32_t size_of(const struct report *r, const char *name, json_int_t otherwise)
+{
+    const json_t *v = json_object_get(r->out, name);
+    json_int_t n = v ? json_integer_value(v) : otherwise;
+    return n > 0 && n <= 65536 ? (uint32_t)n : 0;
+}
+
+/* The same for a file that is not run here, from what it says of its sizes, as far as it does. */
+static void put_guessed_memory(struct report *r, uint64_t tensor_bytes)
+{
+    uint32_t heads = size_of(r, "heads", 0);
+    struct model m = { .n_layers = size_of(r, "layers", 0), .n_head_kv = size_of(r, "kv_heads", heads) };
+
+    m.head_dim = size_of(r, "head_dim", heads ? size_of(r, "embedding", 0) / heads : 0);
+    m.context_train = (uint32_t)json_integer_value(json_object_get(r->out, "context"));
+    if (m.n_layers && m.n_head_kv && m.head_dim && m.context_train)
+        put_memory(r, &m, tensor_bytes);
+}
+
 /* Whether it runs, and what that takes. */
 static void put_verdict(struct report *r, uint64_t tensor_bytes, const char *tokenizer_reason)
 {
     char err[1024] = "";
     struct model *m = NULL;
-    bool reads = model_read(r->file, &m, err, sizeof err) == 0;
 
-    if (reads) {
-        size_t f16 = engine_kv_token_bytes(m, false);
+    if (model_read(r->file, &m, err, sizeof err) == 0) {
         put_int(r->out, "head_dim", m->head_dim);
         put_int(r->out, "kv_heads", m->n_head_kv);
         put_int(r->out, "vocabulary", m->n_vocab);
         json_object_set_new(r->out, "output_tied", json_boolean(m->output == m->token_embd));
-        put_int(r->out, "kv_bytes_per_token_f16", f16);
-        put_int(r->out, "kv_bytes_per_token_f32", engine_kv_token_bytes(m, true));
-        put_int(r->out, "memory_bytes", tensor_bytes + BESIDE_BYTES + (uint64_t)m->context_train * f16);
+        put_memory(r, m, tensor_bytes);
         model_free(m);
         snprintf(err, sizeof err, "%s", tokenizer_reason);
+    } else {
+        put_guessed_memory(r, tensor_bytes);
     }
     json_object_set_new(r->out, "runs", json_boolean(err[0] == 0));
     if (err[0])
@@ -306,29 +336,28 @@ static void print_types(const json_t *list)
 
 static void print_token(const char *what, const json_t *token)
 {
-    char label[16] = "";
-    if (*what)
-        snprintf(label, sizeof label, "%s token", what);
     const json_t *text = json_object_get(token, "text");
-    printf("%-18s ", label);
+    printf("%-18s ", what);
     cmd_model_print(json_string_value(text), json_string_length(text), 0);
     printf(" (%" JSON_INTEGER_FORMAT ")\n", json_integer_value(json_object_get(token, "id")));
 }
 
 static void print_tokenizer(const json_t *t)
 {
-    static const char *const ids[] = { "bos", "eos", "turn" };
+    static const char *const ids[][2] = { { "bos", "bos token" },
+                                          { "eos", "eos token" },
+                                          { "turn", "turn token" } };
     const json_t *kind = json_object_get(t, "kind"), *each;
     size_t i;
 
     printf("%-18s %s\n", "tokenizer",
            json_is_string(kind) ? json_string_value(kind) : "not one this build has");
     for (i = 0; i < sizeof ids / sizeof *ids; i++) {
-        each = json_object_get(t, ids[i]);
+        each = json_object_get(t, ids[i][0]);
         if (each)
-            print_token(ids[i], each);
+            print_token(ids[i][1], each);
     }
-    json_array_foreach(json_object_get(t, "ends"), i, each) print_token(i ? "" : "ends", each);
+    json_array_foreach(json_object_get(t, "ends"), i, each) print_token(i ? "" : "end tokens", each);
 }
 
 static void print_text(const json_t *o)

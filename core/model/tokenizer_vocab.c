@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TOKENS ((uint64_t)1 << 24)
-#define MAX_MERGES ((uint64_t)1 << 26)
+/* Sixteen times what the largest vocabularies have: beyond that memory would be asked for that no model is
+ * worth. */
+#define MAX_TOKENS ((uint64_t)1 << 22)
+#define MAX_MERGES ((uint64_t)1 << 23)
 
 #define TOKENS_KEY "tokenizer.ggml.tokens"
 #define MERGES_KEY "tokenizer.ggml.merges"

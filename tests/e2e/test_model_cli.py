@@ -1,5 +1,7 @@
 """berth model: info on files that run and files that do not, tokens, and rendered conversations."""
 import json
+import re
+import struct
 import subprocess
 
 import gguf
@@ -47,6 +49,36 @@ def test_info_tells_the_memory(berth, synthetic_model):
     assert out["memory_bytes"] == out["tensor_bytes"] + (64 << 20) + out["context"] * per_token * 2
 
 
+def test_info_writes_floats_as_people_do(berth, synthetic_model):
+    text = berth("model", "info", synthetic_model, "--json").stdout
+    field = gguf.GGUFReader(synthetic_model).fields["llama.attention.layer_norm_rms_epsilon"].contents()
+    assert np.float32(info_json(berth, synthetic_model)["norm_epsilon"]) == np.float32(field)
+    assert all(len(n) <= 12 for n in re.findall(r"-?\d+\.\d+(?:e[-+]?\d+)?", text)), text
+    assert "llama.attention.layer_norm_rms_epsilon = 1e-05" in berth("model", "info", synthetic_model, "--keys").stdout
+
+
+def test_info_tells_what_ends_an_answer(berth, synthetic_model):
+    assert [end["text"] for end in info_json(berth, synthetic_model)["tokenizer"]["ends"]] == ["<|endoftext|>", "<|im_end|>"]
+    assert "end tokens         <|endoftext|> (0)" in berth("model", "info", synthetic_model).stdout
+
+
+def test_nothing_of_a_file_reaches_the_terminal_as_control(berth, tmp_path):
+    path = tmp_path / "names.gguf"
+    w = gguf.GGUFWriter(path, "lla\x1bma")
+    w.add_name("bell\a\x1b[31m\nred\u202e \u0085 caf\u00e9")
+    w.add_string("k\x1bey", "v\x1balue")
+    w.add_tokenizer_model("gp\x1bt2")
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.close()
+    shown = berth("model", "info", path).stdout
+    assert r"bell\x07\x1b[31m\x0ared\u202e \u0085 café" in shown
+    for text in [shown, berth("model", "info", path, "--keys").stdout, berth("model", "tokenize", path, "x").stderr,
+                 berth("check", "--set", f"model.path={path}").stderr]:
+        assert text and not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text), text
+    assert info_json(berth, path)["name"] == "bell\a\x1b[31m\nred\u202e \u0085 café"
+
+
 def test_info_for_people_says_the_same(berth, synthetic_model):
     out = info_json(berth, synthetic_model)
     text = berth("model", "info", synthetic_model).stdout
@@ -87,6 +119,42 @@ def test_info_describes_a_file_it_cannot_run_and_says_why(berth, strange_model):
     assert out["runs"] is False
     assert out["reason"] == 'architecture "mamba" is not one this build runs (llama)'
     assert out["chat_template"] is False
+    assert "kv_bytes_per_token_f16" not in out and "memory_bytes" not in out
+
+
+def test_info_tells_the_memory_of_a_file_it_cannot_run(berth, tmp_path):
+    path = tmp_path / "moe.gguf"
+    w = gguf.GGUFWriter(path, "mixture")
+    w.add_block_count(3)
+    w.add_embedding_length(64)
+    w.add_head_count(4)
+    w.add_head_count_kv(2)
+    w.add_context_length(100)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.close()
+    out = info_json(berth, path)
+    assert out["runs"] is False
+    assert out["kv_bytes_per_token_f16"] == 3 * 2 * 16 * 2 * 2 and out["kv_bytes_per_token_f32"] == 3 * 2 * 16 * 2 * 4
+    assert out["memory_bytes"] == (64 << 20) + 100 * out["kv_bytes_per_token_f16"]
+
+
+@pytest.mark.long
+def test_ten_million_tokens_are_refused_in_a_line(berth, tmp_path):
+    path = tmp_path / "many.gguf"
+    n, key = 10_000_000, b"tokenizer.ggml.tokens"
+    tokens = np.zeros((n, 16), np.uint8)
+    tokens[:, 0] = 8
+    tokens[:, 8:] = np.char.encode(np.char.zfill(np.arange(n).astype("U8"), 8), "ascii").view(np.uint8).reshape(n, 8)
+    model = struct.pack("<Q20sIQ5s", 20, b"tokenizer.ggml.model", 8, 5, b"llama")
+    with open(path, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + model + struct.pack("<Q21sIIQ", len(key), key, 9, 8, n))
+        tokens.tofile(f)
+    out = info_json(berth, path)
+    assert out["tokenizer"]["kind"] is None
+    result = berth("model", "tokenize", path, "x")
+    assert result.returncode == 1
+    assert result.stderr == f"berth: {path}: tokenizer.ggml.tokens: 10000000 tokens; 1..4194304 are allowed\n"
 
 
 def test_a_broken_file_is_an_error_of_one_line(berth, synthetic_model, tmp_path):

@@ -137,8 +137,8 @@ def characters():
 
 def random_text(rng, characters):
     """Text that patterns stumble over, as bytes: characters of all classes, long runs of one, invalid UTF-8."""
-    words = ["'s", "'LL", "'\u017f", "'Re", "don't", " the", "x", "Ab", "\r\n", "\n\n", "  ", "   \n ", "123", " 4567", "!?",
-             " -- ", "\t", "\u3000", "\u2003", "é", "café", "\u2018a", "中文", "가나", "１２３", "٣٤٥", "Ḁb", "$+<", "🙂", " \u3000",
+    words = ["'s", "'LL", "'\u017f", "'\u017fab", "'Re", "don't", " the", "x", "Ab", "\r\n", "\n\n", "  ", "   \n ", "123", " 4567", "!?",
+             " -- ", "\t", "\u3000", "\u2003", "é", "café", "\u2018a", "中文", "가나", "１２３", "٣٤٥", "Ḁb", "$+<", "🙂", " \u3000", "  \u3000a",
              "。a", "\u0301", "1", "12", "<|x|>"]
     out = []
     for _ in range(rng.randrange(1, 14)):
@@ -152,7 +152,7 @@ def random_text(rng, characters):
         elif roll == 18:
             out.append(bytes(rng.randrange(256) for _ in range(rng.randrange(1, 4))))
         else:
-            out.append(rng.choice(["\u2003 ", " \u3000", "a1", "ḀA", "! ", "1\u0663"]).encode() * rng.randrange(2, 20))
+            out.append(rng.choice(["\u2003 ", " \u3000", "  \u3000a", "a1", "ḀA", "! ", "1\u0663"]).encode() * rng.randrange(2, 20))
     return b"".join(out)
 
 

@@ -623,7 +623,7 @@ Test(tokenizer, refuses_a_vocabulary_that_contradicts_itself)
     refuses(&v, -EINVAL, "tokenizer.ggml.merges: missing");
     v = good;
     v.n_tokens = 0;
-    refuses(&v, -EINVAL, "tokenizer.ggml.tokens: 0 tokens; 1..16777216 are allowed");
+    refuses(&v, -EINVAL, "tokenizer.ggml.tokens: 0 tokens; 1..4194304 are allowed");
 }
 
 /* --- characters --- */
