@@ -336,6 +336,14 @@ static int apply_override(struct load *l, const char *set)
     return r;
 }
 
+/* A name or a value may have held anything. */
+static void make_one_line(char *err)
+{
+    for (; *err; err++)
+        if ((unsigned char)*err < 0x20 || *err == 0x7f)
+            *err = ' ';
+}
+
 int config_load(const char *path, const char *const *sets, size_t n_sets, struct config **ret_config,
                 char *err, size_t errlen)
 {
@@ -362,6 +370,8 @@ out:
         *ret_config = &l.whole->config;
     else if (l.whole)
         config_free(&l.whole->config);
+    if (r < 0 && errlen)
+        make_one_line(err);
     return r;
 }
 

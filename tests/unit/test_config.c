@@ -67,6 +67,15 @@ static void expect_set_refused(const char *set, const char *part)
     cr_expect(strstr(err, "(--set)") != NULL, "%s: %s", set, err);
 }
 
+Test(config, an_error_is_one_line_whatever_a_name_holds)
+{
+    expect_refused("{\n\"no\\nsuch\\u001bkey\": 1}", "no such key: unknown key", 2);
+    struct config *c;
+    const char *sets[] = { "no\nsuch.key=1" };
+    cr_expect_eq(config_load(NULL, sets, 1, &c, err, sizeof err), CONFIG_BAD_SET);
+    cr_expect(strstr(err, "no such.key") && !strchr(err, '\n'), "%s", err);
+}
+
 Test(config, defaults_are_those_of_the_contract)
 {
     struct config *c;
