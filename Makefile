@@ -3,7 +3,7 @@ BUILD ?= build
 MODEL ?=
 PORT ?= 8080
 
-.PHONY: help build run test test-long asan tsan bench format check-format install clean
+.PHONY: help build run test test-long asan tsan fuzz bench format check-format install clean
 
 help:
 	@echo 'make run [MODEL=path.gguf] [PORT=8080]   install what is missing, build, bring a small model, serve it'
@@ -11,6 +11,7 @@ help:
 	@echo 'make test                                all checks, at most 10 minutes on 2 cores'
 	@echo 'make test-long                           the longer tests'
 	@echo 'make asan | tsan                         the checks of one sanitizer'
+	@echo 'make fuzz                                the fuzzers, five minutes (tools/fuzz SECONDS for more or less)'
 	@echo 'make bench [MODEL=path.gguf]             measure prompt reading and decoding'
 	@echo 'make format | check-format               clang-format'
 	@echo 'make install                             meson install (DESTDIR works)'
@@ -32,6 +33,10 @@ test-long:
 asan tsan:
 	@tools/run-tests $@
 
+fuzz:
+	@tools/bootstrap packages test
+	@tools/fuzz
+
 bench:
 	@tools/bootstrap packages
 	@tools/bootstrap build $(BUILD) berth
@@ -48,4 +53,4 @@ install: build
 	meson install -C $(BUILD) --no-rebuild
 
 clean:
-	rm -rf build build-asan build-tsan build-clang
+	rm -rf build build-asan build-tsan build-clang build-fuzz
