@@ -117,7 +117,7 @@ def test_info_describes_a_file_it_cannot_run_and_says_why(berth, strange_model):
     assert out["architecture"] == "mamba" and out["layers"] == 7 and out["context"] == 99
     assert out["tensor_types"] == [{"type": "IQ3_S", "tensors": 1, "bytes": 110}]
     assert out["runs"] is False
-    assert out["reason"] == 'architecture "mamba" is not one this build runs (llama)'
+    assert out["reason"].startswith('architecture "mamba" is not one this build runs (llama')
     assert out["chat_template"] is False
     assert "kv_bytes_per_token_f16" not in out and "memory_bytes" not in out
 
