@@ -15,7 +15,7 @@ static void read_messages(struct exchange *ex, json_t *body)
 
 static const char *stop_reason(const struct api_choice *c)
 {
-    return c->stop == SCHED_STOP_LENGTH   ? "max_tokens"
+    return parts_cut(c)                   ? "max_tokens"
            : parts_call(c)                ? "tool_use"
            : c->stop == SCHED_STOP_STRING ? "stop_sequence"
                                           : "end_turn";
@@ -30,12 +30,17 @@ static void put_stop(const struct exchange *ex, const struct api_choice *c, stru
         buf_puts(out, "null");
 }
 
+/* The three kinds of input add up to the prompt. What was read now is kept in any case; it counts as written
+ * for those who asked that something be kept, as the others do not look there. */
 static void put_usage(const struct exchange *ex, const struct api_choice *c, struct buf *out)
 {
-    buf_printf(out,
-               "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":%" PRIu32
-               ",\"output_tokens\":%" PRIu32 "}",
-               ex->request.prompts[0].n - c->timings.cached, c->timings.cached, c->timings.generated);
+    size_t read = ex->request.prompts[0].n - c->timings.cached;
+    size_t written = ex->request.marks_cache ? read : 0;
+    buf_printf(
+        out,
+        "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":%zu,\"cache_read_input_tokens\":%" PRIu32
+        ",\"output_tokens\":%" PRIu32 "}",
+        read - written, written, c->timings.cached, c->timings.generated);
 }
 
 static void message_head(const struct exchange *ex, struct buf *out)

@@ -102,10 +102,10 @@ static void put_usage(const struct exchange *ex, const struct api_choice *c, str
     size_t prompt = ex->request.prompts[0].n;
     buf_printf(out,
                "{\"input_tokens\":%zu,\"input_tokens_details\":{\"cached_tokens\":%" PRIu32
-               ",\"cache_write_tokens\":0},\"output_tokens\":%" PRIu32
+               ",\"cache_write_tokens\":%zu},\"output_tokens\":%" PRIu32
                ",\"output_tokens_details\":{\"reasoning_tokens\":%" PRIu32 "},\"total_tokens\":%zu}",
-               prompt, c->timings.cached, c->timings.generated, c->reasoning_tokens,
-               prompt + c->timings.generated);
+               prompt, c->timings.cached, prompt - c->timings.cached, c->timings.generated,
+               c->reasoning_tokens, prompt + c->timings.generated);
 }
 
 static const char *status_of(const struct api_choice *c)
@@ -129,10 +129,10 @@ static void response_head(const struct exchange *ex, const char *status, struct 
     jsonout_str(out, model, strlen(model));
     buf_printf(
         out,
-        ",\"parallel_tool_calls\":true,\"previous_response_id\":null,\"store\":false,\"temperature\":%.6g,"
+        ",\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"store\":false,\"temperature\":%.6g,"
         "\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"%s\",\"tools\":[],\"top_p\":%.6g,"
         "\"truncation\":\"disabled\",\"metadata\":{}",
-        q->temperature, q->call_tools ? "auto" : "none", q->top_p);
+        q->several_calls ? "true" : "false", q->temperature, q->call_tools ? "auto" : "none", q->top_p);
 }
 
 static void put_response(const struct exchange *ex, const struct api_choice *c, struct buf *out)

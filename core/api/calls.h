@@ -34,9 +34,11 @@ bool responses_read(struct exchange *ex, json_t *body);
 /* talk.c: what the three readers build messages and tools with. Values are taken over; failures (memory) are
  * seen at the end, in the prompt. */
 /* Text parts (objects whose type is one of types[0..n)) joined by line breaks, or a string as it is; NULL
- * with ex->error set otherwise. */
+ * with ex->error set otherwise. `result`: of a tool, and then talk_add_media takes parts too. */
 json_t *talk_text(struct exchange *ex, const char *param, const json_t *content, const char *const *types,
-                  size_t n);
+                  size_t n, bool result);
+/* Words for an image, a document or the like; false for another type. */
+bool talk_add_media(const char *type, struct buf *out);
 json_t *talk_message(const char *role, json_t *content);
 /* The list of calls of an assistant's message, made when it has none. */
 void talk_add_call(struct exchange *ex, json_t *message, const char *id, const char *name,
@@ -78,15 +80,15 @@ void identity_from_body(struct exchange *ex, const json_t *body);          /* on
 struct api_message *parts_message(struct api_choice *c, const struct sched_event *ev, bool finish);
 /* [event thread] Adds a message's pieces to the choice; false without memory. */
 bool parts_take(struct exchange *ex, struct api_choice *c, const struct api_message *m);
-void parts_close(struct api_choice *c); /* the last part too is at its end */
-/* Tells a stream what it does not know yet. */
-void parts_flush(struct exchange *ex, struct api_choice *c);
+void parts_close(struct api_choice *c);                      /* the last part too is at its end */
+void parts_flush(struct exchange *ex, struct api_choice *c); /* tells a stream what is new */
 void parts_clear(struct api_choice *c);
 /* The text of all parts of a kind, escaped. */
 void parts_write(const struct api_choice *c, enum api_part_kind kind, struct buf *out);
 bool parts_have(const struct api_choice *c, enum api_part_kind kind);
-/* Whether it ended by calling tools. */
-bool parts_call(const struct api_choice *c);
+bool parts_call(const struct api_choice *c); /* ended by calling tools */
+/* Ended too early: by its length, or in the middle of a call that a stream had told of. */
+bool parts_cut(const struct api_choice *c);
 
 /* exchange.c: the life of one. */
 void exchange_begin(struct http_request *r, void *route_arg); /* the routes' handler */
@@ -115,8 +117,7 @@ void openai_end(struct exchange *ex, struct buf *out);
 void openai_error(struct exchange *ex, const char *type, const char *message, struct buf *out);
 /* {"id":..,"object":..,"created":..,"model":.. : how every object of the answer begins. */
 void openai_head(struct exchange *ex, struct buf *out);
-/* A chunk's beginning up to and with `"choices":[`, and its end. `with_timings`: the last chunk of its
- * choice. */
+/* A chunk up to and with `"choices":[`, and its end. with_timings: the last chunk of its choice. */
 void openai_chunk_begin(struct exchange *ex, struct buf *out);
 void openai_chunk_end(struct exchange *ex, bool with_timings, struct buf *out);
 void openai_token_text(const struct exchange *ex, int32_t token, struct buf *out);
@@ -125,8 +126,7 @@ double openai_logprob(float logprob);
 extern const struct endpoint api_chat, api_completions, api_messages, api_count_tokens, api_responses,
     api_tokenize, api_detokenize, api_apply_template;
 
-/* native.c, admin.c, places.c, feed.c, metrics.c, page.c: handlers that answer at once, on the event thread.
- */
+/* native.c, admin.c, places.c, feed.c, metrics.c, page.c: they answer at once, on the event thread. */
 void api_on_props(struct http_request *r, void *api);
 void api_on_slots(struct http_request *r, void *api);
 void api_on_slot_action(struct http_request *r, void *api); /* saved.c */
@@ -145,5 +145,4 @@ void api_on_page(struct http_request *r, void *api);
 /* Replies with `json` (taken over; NULL: out of memory) and releases the request. */
 void api_reply_json(struct http_request *r, int status, json_t *json);
 #define API_JSON "application/json; charset=utf-8"
-/* The same with text that is emptied. */
-void api_reply_text(struct http_request *r, const char *type, struct buf *text);
+void api_reply_text(struct http_request *r, const char *type, struct buf *text); /* which is emptied */

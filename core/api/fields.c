@@ -28,12 +28,21 @@ static bool is_empty(const json_t *value)
            (json_is_object(value) && !json_object_size(value));
 }
 
+/* Clients ask for as much as they can think of; where they mean "all" any number is right. */
+static int read_limit(const json_t *body, const struct field *f, int64_t *ret_value, char *err, size_t errlen)
+{
+    if (json_number_value(json_object_get(body, f->name)) >= (double)f->imax) {
+        *ret_value = f->imax;
+        return 1;
+    }
+    return jsonx_get_int(body, f->name, f->imin, f->imax, ret_value, err, errlen);
+}
+
 static void read_field(struct exchange *ex, const struct field *f, json_t *body, json_t *value)
 {
     char err[256];
     const char *text;
     size_t len;
-    bool flag;
     char *base = (char *)&ex->request;
     int r = 0;
     switch (f->type) {
@@ -44,15 +53,15 @@ static void read_field(struct exchange *ex, const struct field *f, json_t *body,
         r = jsonx_get_int(body, f->name, f->imin, f->imax, (int64_t *)(void *)(base + f->offset), err,
                           sizeof err);
         break;
+    case FIELD_LIMIT:
+        r = read_limit(body, f, (int64_t *)(void *)(base + f->offset), err, sizeof err);
+        break;
     case FIELD_REAL:
         r = jsonx_get_real(body, f->name, f->min, f->max, (double *)(void *)(base + f->offset), err,
                            sizeof err);
         break;
     case FIELD_STR:
         r = jsonx_get_str(body, f->name, &text, &len, err, sizeof err);
-        break;
-    case FIELD_FLAG:
-        r = jsonx_get_bool(body, f->name, &flag, err, sizeof err);
         break;
     case FIELD_SPECIAL:
         f->read(ex, f, value);
@@ -75,6 +84,7 @@ static void defaults(struct exchange *ex)
         .cache_prompt = true,
         .add_generation_prompt = true,
         .call_tools = true,
+        .several_calls = true,
         .variables = json_object(),
         .temperature = d->temperature,
         .top_p = d->top_p,
@@ -152,7 +162,9 @@ struct sampler_params fields_sampling(const struct api_request *q)
 
 void request_forget(struct api_request *q)
 {
-    json_t **owned[] = { &q->messages, &q->tools, &q->variables, &q->tool_names, &q->unshown };
+    json_t **owned[] = {
+        &q->messages, &q->tools, &q->variables, &q->tool_names, &q->tool_schemas, &q->unshown
+    };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         json_decref(*owned[i]);
         *owned[i] = NULL;
@@ -188,15 +200,15 @@ static void print_field(const struct field *f, FILE *out)
 {
     static const char *const uses[] = {
         [FIELD_BOOL] = "honoured",   [FIELD_INT] = "honoured",    [FIELD_REAL] = "honoured",
-        [FIELD_STR] = "ignored",     [FIELD_FLAG] = "ignored",    [FIELD_SPECIAL] = "honoured",
+        [FIELD_LIMIT] = "honoured",  [FIELD_STR] = "ignored",     [FIELD_SPECIAL] = "honoured",
         [FIELD_IGNORED] = "ignored", [FIELD_REFUSED] = "refused",
     };
     char bounds[96] = "";
-    if (f->type == FIELD_BOOL || f->type == FIELD_FLAG)
+    if (f->type == FIELD_BOOL)
         snprintf(bounds, sizeof bounds, "true or false");
     else if (f->type == FIELD_INT && f->imax < INT32_MAX)
         snprintf(bounds, sizeof bounds, "%lld..%lld", (long long)f->imin, (long long)f->imax);
-    else if (f->type == FIELD_INT)
+    else if (f->type == FIELD_INT || f->type == FIELD_LIMIT)
         snprintf(bounds, sizeof bounds, "%lld or more", (long long)f->imin);
     else if (f->type == FIELD_REAL)
         snprintf(bounds, sizeof bounds, "%g..%g", f->min, f->max);

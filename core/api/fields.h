@@ -7,9 +7,9 @@
 enum field_type {
     FIELD_BOOL,
     FIELD_INT,
+    FIELD_LIMIT, /* as INT; what is above the bound counts as the bound */
     FIELD_REAL,
-    FIELD_STR, /* checked and not used, as is FIELD_FLAG */
-    FIELD_FLAG,
+    FIELD_STR,     /* checked and not used */
     FIELD_SPECIAL, /* `read` does it */
     FIELD_IGNORED, /* any value, not used */
     FIELD_REFUSED, /* none but what is empty: null, false, "", [], {} */
@@ -35,4 +35,4 @@ field_reader field_read_stop, field_read_bias, field_read_stream_options, field_
     field_read_tool_choice, field_read_response_format, field_read_text_format, field_read_echo,
     field_read_suffix, field_read_salt, field_read_messages, field_read_tools, field_read_kwargs,
     field_read_prompt, field_read_system, field_read_input, field_read_effort, field_read_reasoning,
-    field_read_thinking, field_read_output_config, field_read_include, field_read_metadata;
+    field_read_thinking, field_read_output_config, field_read_include, field_read_metadata, field_read_cache;

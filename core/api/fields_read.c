@@ -151,6 +151,13 @@ void field_read_tool_choice(struct exchange *ex, const struct field *f, json_t *
         fail_type(ex, f, value, f->where & FIELDS_MESSAGES ? "an object" : "a string or an object");
         return;
     }
+    const json_t *single = json_object_get(value, "disable_parallel_tool_use");
+    if ((f->where & FIELDS_MESSAGES) && single && !json_is_null(single) && !json_is_boolean(single))
+        api_fail(ex, "tool_choice.disable_parallel_tool_use",
+                 "tool_choice.disable_parallel_tool_use: %s where true or false is wanted",
+                 jsonx_type_name(single));
+    if (f->where & FIELDS_MESSAGES)
+        ex->request.several_calls = !json_is_true(single);
     if (!json_is_string(type))
         api_fail(ex, "tool_choice.type", "tool_choice.type: %s where a string is wanted",
                  jsonx_type_name(type));
@@ -348,6 +355,14 @@ void field_read_metadata(struct exchange *ex, const struct field *f, json_t *val
     else if (user && !json_is_null(user) && !json_is_string(user))
         api_fail(ex, "metadata.user_id", "metadata.user_id: %s where a string is wanted",
                  jsonx_type_name(user));
+}
+
+void field_read_cache(struct exchange *ex, const struct field *f, json_t *value)
+{
+    if (!json_is_object(value))
+        fail_type(ex, f, value, "an object");
+    else
+        ex->request.marks_cache = true;
 }
 
 void field_read_prompt(struct exchange *ex, const struct field *f, json_t *value)

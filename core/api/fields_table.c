@@ -13,6 +13,7 @@
 /* clang-format off */
 #define BOOL(name_, where_, member, note_) { .name = name_, .type = FIELD_BOOL, .where = where_, .offset = TO(member), .note = note_ }
 #define INT(name_, where_, member, min_, max_, note_) { .name = name_, .type = FIELD_INT, .where = where_, .offset = TO(member), .imin = min_, .imax = max_, .note = note_ }
+#define LIMIT(name_, where_, member, min_, max_, note_) { .name = name_, .type = FIELD_LIMIT, .where = where_, .offset = TO(member), .imin = min_, .imax = max_, .note = note_ }
 #define REAL(name_, where_, member, min_, max_, note_) { .name = name_, .type = FIELD_REAL, .where = where_, .offset = TO(member), .min = min_, .max = max_, .note = note_ }
 #define STR(name_, where_, note_) { .name = name_, .type = FIELD_STR, .where = where_, .note = note_ }
 #define SPECIAL(name_, where_, read_, note_) { .name = name_, .type = FIELD_SPECIAL, .where = where_, .read = read_, .note = note_ }
@@ -32,8 +33,8 @@ const struct field fields_table[] = {
     SPECIAL("tools", MSGS | COUNT, field_read_tools, "the client's own tools; a tool with defer_loading is shown where a tool_reference names it; tools of other types are left out"),
     SPECIAL("tools", RESP, field_read_tools, "functions, also inside namespaces; tools of other types are left out"),
     SPECIAL("tool_choice", CHAT | RESP, field_read_tool_choice, "auto or none; required and named ones are refused"),
-    SPECIAL("tool_choice", MSGS | COUNT, field_read_tool_choice, "type auto or none; any and tool are refused"),
-    IGNORED("parallel_tool_calls", RESP, "the model calls as many as it likes"),
+    SPECIAL("tool_choice", MSGS | COUNT, field_read_tool_choice, "type auto or none, any and tool are refused; disable_parallel_tool_use: the first call ends the answer"),
+    BOOL("parallel_tool_calls", CHAT | RESP, several_calls, "false: the first call ends the answer"),
     STR("prompt_cache_key", GENERATE, "names the session to the policy"),
     SPECIAL("metadata", MSGS | COUNT, field_read_metadata, "user_id: names the session to the policy"),
     SPECIAL("chat_template_kwargs", CHAT | TMPL | MSGS | COUNT | RESP, field_read_kwargs, "an object: variables of the chat template"),
@@ -43,9 +44,9 @@ const struct field fields_table[] = {
     SPECIAL("thinking", MSGS | COUNT, field_read_thinking, "type enabled, adaptive or disabled, where the template can; how much is the model's choice"),
 
     /* How long, in which form. */
-    INT("max_tokens", CHAT | COMP | MSGS, max_tokens, 1, INT32_MAX, "cut to what fits in the context, which is the default"),
-    INT("max_completion_tokens", CHAT, max_tokens, 1, INT32_MAX, "as max_tokens"),
-    INT("max_output_tokens", RESP, max_tokens, 1, INT32_MAX, "cut to what fits in the context, which is the default"),
+    LIMIT("max_tokens", CHAT | COMP | MSGS, max_tokens, 1, INT32_MAX, "cut to what fits in the context, which is the default"),
+    LIMIT("max_completion_tokens", CHAT, max_tokens, 1, INT32_MAX, "as max_tokens"),
+    LIMIT("max_output_tokens", RESP, max_tokens, 1, INT32_MAX, "cut to what fits in the context, which is the default"),
     SPECIAL("stop", CHAT | COMP | RESP, field_read_stop, "a string or up to 16"),
     SPECIAL("stop_sequences", MSGS, field_read_stop, "up to 16 strings"),
     BOOL("stream", GENERATE, stream, NULL),
@@ -83,7 +84,6 @@ const struct field fields_table[] = {
     SPECIAL("cache_salt", GENERATE, field_read_salt, "a string of 1..256 bytes: prefixes are shared with requests of the same one only"),
 
     /* What clients send and this server has no use for. */
-    { .name = "parallel_tool_calls", .type = FIELD_FLAG, .where = CHAT, .note = "the model calls as many as it likes" },
     STR("user", CHAT | COMP | RESP, NULL),
     IGNORED("metadata", CHAT | RESP, NULL),
     IGNORED("store", CHAT | RESP, "nothing is stored"),
@@ -95,7 +95,8 @@ const struct field fields_table[] = {
     IGNORED("max_tool_calls", RESP, NULL),
     IGNORED("top_logprobs", RESP, NULL),
     IGNORED("context_management", MSGS | COUNT | RESP, "a prompt that is too long is refused"),
-    IGNORED("cache_control", MSGS | COUNT, "everything is cached; never changes the prompt"),
+    SPECIAL("cache_control", MSGS, field_read_cache, "an object, here, in a block or in a tool: usage tells how much was written; everything is kept in any case; never changes the prompt"),
+    IGNORED("cache_control", COUNT, NULL),
     IGNORED("container", MSGS, NULL),
     IGNORED("inference_geo", MSGS, NULL),
     IGNORED("output_config", COUNT, NULL),

@@ -17,7 +17,7 @@ void openai_head(struct exchange *ex, struct buf *b)
 
 const char *openai_finish_reason(const struct api_choice *c)
 {
-    return c->stop == SCHED_STOP_LENGTH ? "length" : parts_call(c) ? "tool_calls" : "stop";
+    return parts_cut(c) ? "length" : parts_call(c) ? "tool_calls" : "stop";
 }
 
 void openai_usage(const struct exchange *ex, struct buf *out)

@@ -236,3 +236,11 @@ bool parts_call(const struct api_choice *c)
 {
     return c->n_complete && (c->stop == SCHED_STOP_EOG || c->stop == SCHED_STOP_STRING);
 }
+
+bool parts_cut(const struct api_choice *c)
+{
+    for (size_t i = 0; i < c->n_parts; i++)
+        if (c->parts[i].broken)
+            return true;
+    return c->stop == SCHED_STOP_LENGTH;
+}

@@ -335,17 +335,59 @@ static bool fail_large(struct exchange *ex)
     return least >= ex->api->o.context;
 }
 
+static int render(struct exchange *ex, struct buf *out, char *err, size_t errlen)
+{
+    json_t *vars = template_vars(ex);
+    int r = vars ? chat_template_render(ex->api->o.chat, vars, (int64_t)(clock_wall_ns() / NS_PER_S), out,
+                                        err, errlen)
+                 : -ENOMEM;
+    json_decref(vars);
+    return r;
+}
+
+static const char *last_mark(const struct buf *text, const char *mark)
+{
+    const char *found = NULL, *at = text->data;
+    size_t len = strlen(mark);
+    for (; at && (at = memmem(at, text->len - (size_t)(at - text->data), mark, len)); at++)
+        found = at;
+    return found;
+}
+
+/* The answer begins with the last message: the prompt ends where that one's text does, which a mark behind
+ * the text shows. 1: the template does not write the message so that it could be gone on with. */
+static int render_prefilled(struct exchange *ex, struct buf *out, char *err, size_t errlen)
+{
+    static const char mark[] = "\x02"
+                               "here the answer goes on\x02";
+    json_t *messages = ex->request.messages, *last = json_array_get(messages, json_array_size(messages) - 1);
+    struct buf text = { 0 };
+    json_t *whole = json_incref(json_object_get(last, "content"));
+    buf_append(&text, json_string_value(whole), json_string_length(whole));
+    buf_puts(&text, mark);
+    set_text(ex, last, "content", &text);
+    buf_free(&text);
+    ex->request.add_generation_prompt = false;
+    int r = ex->error.status ? -ENOMEM : render(ex, out, err, errlen);
+    ex->request.add_generation_prompt = true;
+    json_object_set_new(last, "content", whole);
+    const char *end = r == 0 && !out->failed ? last_mark(out, mark) : NULL;
+    if (end)
+        out->len = (size_t)(end - out->data);
+    else if (r == 0)
+        buf_clear(out);
+    return r < 0 ? r : !end;
+}
+
 bool prompt_render(struct exchange *ex, struct buf *out)
 {
     char err[320] = "";
     fit(ex);
     if (ex->error.status)
         return false;
-    json_t *vars = template_vars(ex);
-    int r = vars ? chat_template_render(ex->api->o.chat, vars, (int64_t)(clock_wall_ns() / NS_PER_S), out,
-                                        err, sizeof err)
-                 : -ENOMEM;
-    json_decref(vars);
+    int r = ex->request.prefilled ? render_prefilled(ex, out, err, sizeof err) : 1;
+    if (r == 1)
+        r = render(ex, out, err, sizeof err);
     if (r == -E2BIG && fail_large(ex))
         return false;
     if (r < 0 || out->failed) {

@@ -36,13 +36,15 @@ static bool check_content(struct exchange *ex, json_t *message, size_t i)
     const json_t *content = json_object_get(message, "content");
     bool may_lack = json_object_get(message, "tool_calls") || json_object_get(message, "function_call") ||
                     json_is_string(json_object_get(message, "reasoning_content"));
+    const char *role = json_string_value(json_object_get(message, "role"));
+    bool result = strcmp(role, "tool") == 0 || strcmp(role, "function") == 0;
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].content", i);
     if (json_is_string(content))
         return true;
     json_t *text = may_lack && (!content || json_is_null(content))
                        ? json_string("")
-                       : talk_text(ex, param, content, part_types, 2);
+                       : talk_text(ex, param, content, part_types, 2, result);
     if (!text)
         return false;
     json_object_set_new(message, "content", text);

@@ -1,6 +1,7 @@
 /* Read messages: the conversation of an Anthropic Messages body, whose messages are lists of blocks, in a
- * template's terms. `cache_control` is looked at nowhere, and a string is the same as one text block: a
- * client moves both about from turn to turn. Thread: the workers'. Tests: tests/e2e/test_messages.py */
+ * template's terms. `cache_control` is told to the usage and to nothing else, and a string is the same
+ * as one text block: a client moves both about from turn to turn. Thread: the workers'. Tests:
+ * tests/e2e/test_messages.py */
 #include "api/private.h"
 #include "util/jsonx.h"
 #include <string.h>
@@ -23,6 +24,12 @@ static const char *string_of(const json_t *object, const char *key)
 {
     const json_t *v = json_object_get(object, key);
     return json_is_string(v) ? json_string_value(v) : NULL;
+}
+
+static void note_cache(struct exchange *ex, const json_t *object)
+{
+    if (json_is_object(json_object_get(object, "cache_control")))
+        ex->request.marks_cache = true;
 }
 
 static bool add_text(struct exchange *ex, const char *param, const json_t *block, const char *key,
@@ -77,16 +84,17 @@ static json_t *result_text(struct exchange *ex, const char *param, const json_t 
     for (size_t i = 0; ok && i < json_array_size(content); i++) {
         const json_t *block = json_array_get(content, i);
         snprintf(name, sizeof name, "%s.content[%zu]", param, i);
+        note_cache(ex, block);
         if (i)
             buf_putc(&text, '\n');
         if (strcmp(type_of(block), "text") == 0) {
             ok = add_text(ex, name, block, "text", &text);
         } else if (strcmp(type_of(block), "tool_reference") == 0) {
             add_reference(ex, block, &text);
-        } else {
+        } else if (!talk_add_media(type_of(block), &text)) {
             api_fail(ex, name,
                      "%s.type: \"%.40s\" is not supported by this server; allowed are \"text\" and "
-                     "\"tool_reference\"",
+                     "\"tool_reference\", and \"image\" and \"document\", which are left out",
                      name, type_of(block));
             ok = false;
         }
@@ -155,6 +163,7 @@ static bool take_block(struct exchange *ex, const char *param, const json_t *blo
         api_fail(ex, param, "%s: an object with a type is wanted", param);
         return false;
     }
+    note_cache(ex, block);
     if (strcmp(type, "text") == 0) {
         if (g->has_text)
             buf_putc(&g->text, '\n');
@@ -242,6 +251,7 @@ static bool read_system(struct exchange *ex)
     for (size_t i = 0; ok && i < json_array_size(system); i++) {
         const json_t *block = json_array_get(system, i);
         snprintf(param, sizeof param, "system[%zu]", i);
+        note_cache(ex, block);
         if (strcmp(type_of(block), "text") != 0 || !string_of(block, "text")) {
             api_fail(ex, param, "%s: a block of type \"text\" with a text is wanted", param);
             ok = false;
@@ -269,6 +279,7 @@ static bool read_tool(struct exchange *ex, size_t i, json_t *tool)
         api_fail(ex, param, "%s: %s where an object is wanted", param, jsonx_type_name(tool));
         return false;
     }
+    note_cache(ex, tool);
     if (json_is_string(type) && strcmp(json_string_value(type), "custom") != 0)
         return true;
     const char *name = string_of(tool, "name");
@@ -297,5 +308,9 @@ bool messages_read(struct exchange *ex, json_t *body)
         ok = read_tool(ex, i, json_array_get(q->given_tools, i));
     for (size_t i = 0; ok && i < json_array_size(q->given_messages); i++)
         ok = read_message(ex, i, json_array_get(q->given_messages, i));
+    const json_t *last = json_array_get(q->messages, json_array_size(q->messages) - 1);
+    const char *role = ok ? string_of(last, "role") : NULL;
+    q->prefilled = role && strcmp(role, "assistant") == 0 && !json_object_get(last, "tool_calls") &&
+                   json_string_length(json_object_get(last, "content"));
     return ok;
 }

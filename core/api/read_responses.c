@@ -40,7 +40,7 @@ static bool read_message(struct reader *r, const char *param, const json_t *item
         return false;
     }
     snprintf(name, sizeof name, "%s.content", param);
-    json_t *text = talk_text(r->ex, name, json_object_get(item, "content"), types, 4);
+    json_t *text = talk_text(r->ex, name, json_object_get(item, "content"), types, 4, false);
     if (!text)
         return false;
     if (i != 1) {
@@ -102,7 +102,7 @@ static bool read_output(struct reader *r, const char *param, const json_t *item)
         return false;
     }
     snprintf(name, sizeof name, "%s.output", param);
-    json_t *text = talk_text(r->ex, name, json_object_get(item, "output"), types, 3);
+    json_t *text = talk_text(r->ex, name, json_object_get(item, "output"), types, 3, true);
     if (!text)
         return false;
     r->open = NULL;

@@ -35,8 +35,11 @@ struct api_identity { /* who asks, as salted numbers; 0: not known (identity.c) 
 struct api_request {
     bool stream, include_usage, cache_prompt, ignore_eos, chat_logprobs, echo, add_generation_prompt;
     bool call_tools;     /* calls are looked for in the answer */
+    bool several_calls;  /* it may have more than one */
+    bool marks_cache;    /* messages: cache_control stands somewhere */
     bool give_reasoning; /* responses: in a form that can be sent back */
     bool thinking;       /* the prompt opened the reasoning */
+    bool prefilled;      /* messages: the last message, an assistant's, is how the answer begins */
     bool side;           /* a request beside the conversation: a title, a probe */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, seed, min_tokens, max_tokens, id_slot, top_logprobs, n, best_of;
@@ -50,9 +53,10 @@ struct api_request {
      * tool, whose content is a string, with tool_calls (arguments are objects) and reasoning_content; tools
      * as chat completions name them; further variables. */
     json_t *messages, *tools, *variables;
-    json_t *tool_names; /* strings: all that may be called, those not in `tools` included */
-    json_t *namespaces; /* responses: name -> [namespace, name in it] */
-    json_t *unshown;    /* messages: name -> the tool, until something that names it has shown it */
+    json_t *tool_names;   /* strings: all that may be called, those not in `tools` included */
+    json_t *tool_schemas; /* of each the schema of its arguments, or null */
+    json_t *namespaces;   /* responses: name -> [namespace, name in it] */
+    json_t *unshown;      /* messages: name -> the tool, until something that names it has shown it */
     /* Borrowed from the body, which lives until the worker is done. */
     json_t *given_messages, *given_tools, *system;
     const json_t *prompt;

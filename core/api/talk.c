@@ -26,9 +26,30 @@ static void fail_part(struct exchange *ex, const char *param, const json_t *type
              json_string_value(type), n > 1 ? "are" : "is", allowed);
 }
 
+/* What a model of texts cannot read. In the result of a tool, where the user may not even know of it and
+ * where it stays for the rest of the conversation, words stand for it. */
+bool talk_add_media(const char *type, struct buf *out)
+{
+    static const struct {
+        const char *type, *name;
+    } media[] = {
+        { "image", "an image" },       { "image_url", "an image" },
+        { "input_image", "an image" }, { "document", "a document" },
+        { "file", "a file" },          { "input_file", "a file" },
+        { "audio", "a recording" },    { "input_audio", "a recording" },
+    };
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
+        if (strcmp(type, media[i].type) != 0)
+            continue;
+        buf_printf(out, "[%s was left out: this model reads text only]", media[i].name);
+        return true;
+    }
+    return false;
+}
+
 /* Appends one part; false with ex->error set. */
 static bool add_part(struct exchange *ex, const char *param, const json_t *part, const char *const *types,
-                     size_t n, struct buf *text)
+                     size_t n, bool result, struct buf *text)
 {
     const json_t *type = json_object_get(part, "type");
     const json_t *value = json_object_get(part, "text");
@@ -36,6 +57,8 @@ static bool add_part(struct exchange *ex, const char *param, const json_t *part,
         api_fail(ex, param, "%s: an object with a type is wanted", param);
         return false;
     }
+    if (result && talk_add_media(json_string_value(type), text))
+        return true;
     if (!is_one_of(type, types, n)) {
         fail_part(ex, param, type, types, n);
         return false;
@@ -51,7 +74,7 @@ static bool add_part(struct exchange *ex, const char *param, const json_t *part,
 }
 
 json_t *talk_text(struct exchange *ex, const char *param, const json_t *content, const char *const *types,
-                  size_t n)
+                  size_t n, bool result)
 {
     struct buf text = { 0 };
     char name[128];
@@ -67,7 +90,7 @@ json_t *talk_text(struct exchange *ex, const char *param, const json_t *content,
         snprintf(name, sizeof name, "%s[%zu]", param, i);
         if (i)
             buf_putc(&text, '\n');
-        ok = add_part(ex, name, json_array_get(content, i), types, n, &text);
+        ok = add_part(ex, name, json_array_get(content, i), types, n, result, &text);
     }
     json_t *joined = ok && !text.failed ? json_stringn(text.len ? text.data : "", text.len) : NULL;
     if (ok && !joined)
@@ -137,8 +160,12 @@ bool talk_add_tool(struct exchange *ex, const char *param, const char *name, con
                  jsonx_type_name(parameters));
         return false;
     }
-    if (!q->tool_names)
+    if (!q->tool_names) {
         q->tool_names = json_array();
+        q->tool_schemas = json_array();
+    }
+    json_array_append_new(q->tool_schemas,
+                          json_is_object(parameters) ? json_incref(parameters) : json_null());
     json_array_append_new(q->tool_names, json_string(name));
     if (!shown)
         return true;

@@ -51,17 +51,25 @@ static bool make_answer(struct exchange *ex, struct api_choice *c)
     size_t n = q->call_tools ? json_array_size(q->tool_names) : 0;
     struct answer_options o = { .marks = t->marks, .thinking = q->thinking };
     const char **names = calloc(n + 1, sizeof *names);
-    if (!q->messages || !names) {
+    const json_t **schemas = calloc(n + 1, sizeof *schemas);
+    if (!q->messages || !names || !schemas) {
         free(names);
+        free(schemas);
         return !q->messages;
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         names[i] = json_string_value(json_array_get(q->tool_names, i));
-    o.calls = (struct toolcall_options){
-        .format = n ? t->format : TOOLCALL_NONE, .gap = t->gap, .names = names, .n_names = n
-    };
+        schemas[i] = json_array_get(q->tool_schemas, i);
+    }
+    o.calls = (struct toolcall_options){ .format = n ? t->format : TOOLCALL_NONE,
+                                         .gap = t->gap,
+                                         .names = names,
+                                         .n_names = n,
+                                         .schemas = schemas,
+                                         .one = !q->several_calls };
     int r = answer_new(&o, &c->answer);
     free(names);
+    free(schemas);
     return r == 0;
 }
 
@@ -71,7 +79,7 @@ static size_t find_shown(const struct exchange *ex, int32_t shown[8])
     const struct chat_traits *t = &ex->api->traits;
     const char *marks[8] = { t->marks ? t->marks->start : NULL, t->marks ? t->marks->end : NULL };
     size_t n = 0;
-    for (size_t i = 0; i < 3 && json_array_size(ex->request.tool_names); i++)
+    for (size_t i = 0; i < TOOLCALL_MARKS && json_array_size(ex->request.tool_names); i++)
         marks[2 + i] = toolcall_format_mark(t->format, i);
     for (size_t i = 0; i < 8 && ex->request.messages; i++) {
         int32_t id = marks[i] ? tokenizer_find(ex->api->o.tokenizer, marks[i], strlen(marks[i])) : -1;
@@ -149,6 +157,7 @@ static struct sched_job job_of(struct exchange *ex, struct api_choice *c, const 
         .answers = answers_of(q),
         .on_event = exchange_on_event,
         .asks_tool = exchange_asks_tool,
+        .one_tool = !q->several_calls,
         .arg = c,
     };
     job.sampling.seed += sample;

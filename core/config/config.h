@@ -52,7 +52,7 @@ struct config {
         int64_t context;     /* tokens; CONFIG_AUTO: as trained, bounded by memory */
         char *chat_template; /* path of a file; NULL: the model's own */
         char *turn_token;    /* text of the token that starts a turn; NULL: found in the vocabulary */
-        char *tool_format;   /* auto hermes mistral llama3 json none */
+        char *tool_format;   /* auto hermes mistral llama3 json xml glm none */
         char *name;          /* what /v1/models calls it; NULL: the file's name without .gguf */
     } model;
     struct { /* api */

@@ -73,9 +73,10 @@ const struct config_key config_keys[] = {
     { "model.turn_token", TEXT(model.turn_token), UNIT(""), RESTART,
       HELP("Text of the token that starts a turn of a chat, which tells where a conversation's finished turns end; "
            "null: found in the chat template and the model's vocabulary.") },
-    { "model.tool_format", CHOICE(model.tool_format, "\"auto\"", "auto hermes mistral llama3 json none"), UNIT(""), RESTART,
+    { "model.tool_format", CHOICE(model.tool_format, "\"auto\"", "auto hermes mistral llama3 json xml glm none"), UNIT(""), RESTART,
       HELP("How the model writes calls of tools; auto: found in its chat template. hermes: JSON between <tool_call> and "
-           "</tool_call>; mistral: after [TOOL_CALLS]; llama3, json: JSON as the whole answer; none: calls are left text.") },
+           "</tool_call>; mistral: after [TOOL_CALLS]; llama3, json: JSON as the whole answer; xml: <function=..> with "
+           "<parameter=..>; glm: <arg_key> and <arg_value>; none: calls are left text.") },
     { "model.name", TEXT(model.name), UNIT(""), RESTART,
       HELP("What /v1/models calls the model; null: the file's name without .gguf.") },
 

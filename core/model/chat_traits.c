@@ -51,6 +51,16 @@ static bool writes(const struct chat_template *t, const char *messages, const ch
 }
 #define WRITES(t, messages, tools, ...) writes(t, messages, tools, (const char *const[]){ __VA_ARGS__, NULL })
 
+/* <tool_call> opens calls of three formats. */
+static enum toolcall_format format_behind(const char *mark)
+{
+    const char *at = mark + strlen("<tool_call>");
+    at += strspn(at, " \n\r\t");
+    return strncmp(at, "<function=", 10) == 0 ? TOOLCALL_XML
+           : strstr(at, "<arg_key>")          ? TOOLCALL_GLM
+                                              : TOOLCALL_HERMES;
+}
+
 /* What stands between the text of an assistant's message and its call, when that is white space and a mark,
  * tells the format and the gap. */
 static void look_at_call(const char *text, struct chat_traits *r)
@@ -69,7 +79,7 @@ static void look_at_call(const char *text, struct chat_traits *r)
         const char *mark = strstr(text, marks[i].mark);
         if (!mark || !name || mark > name)
             continue;
-        r->format = marks[i].format;
+        r->format = i ? marks[i].format : format_behind(mark);
         const char *from = said && said < mark ? said + strlen("zqtext") : mark;
         size_t n = (size_t)(mark - from);
         if (n < sizeof r->gap && strspn(from, " \n\r\t") >= n)
@@ -120,7 +130,9 @@ static bool takes_several(const struct chat_template *t, const struct chat_trait
 static enum toolcall_format format_in(const char *source)
 {
     if (strstr(source, "<tool_call>"))
-        return TOOLCALL_HERMES;
+        return strstr(source, "<function=")  ? TOOLCALL_XML
+               : strstr(source, "<arg_key>") ? TOOLCALL_GLM
+                                             : TOOLCALL_HERMES;
     if (strstr(source, "[TOOL_CALLS]"))
         return TOOLCALL_MISTRAL;
     return strstr(source, "<|python_tag|>") ? TOOLCALL_LLAMA3 : TOOLCALL_JSON;

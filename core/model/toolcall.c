@@ -13,16 +13,31 @@ enum state {
     OPENED, /* a call's JSON must begin */
     NAMED,  /* the tool's name stands in front of its arguments */
     CALL,   /* inside the JSON of a call */
+    TAGGED, /* inside a call whose arguments have marks */
     AFTER,  /* a call ended: a closing mark, a separator, another call */
 };
 
 enum member { OTHER, NAME, ARGUMENTS };
+
+static const struct tagged_marks xml = { .name = "<function=",
+                                         .name_end = ">",
+                                         .key = "<parameter=",
+                                         .key_end = ">",
+                                         .value_end = "</parameter>",
+                                         .end = "</function>",
+                                         .lines = true };
+static const struct tagged_marks glm = { .key = "<arg_key>",
+                                         .key_end = "</arg_key>",
+                                         .value = "<arg_value>",
+                                         .value_end = "</arg_value>",
+                                         .end = "</tool_call>" };
 
 /* No mark's first byte occurs in it again: where one fails, another can only begin at the failing byte. */
 static const struct format {
     const char *name, *open, *close, *args;
     bool bare, list;
     const char *separators; /* between calls */
+    const struct tagged_marks *tagged;
 } formats[TOOLCALL_FORMATS] = {
     [TOOLCALL_NONE] = { .name = "none" },
     [TOOLCALL_HERMES] = { .name = "hermes",
@@ -38,17 +53,25 @@ static const struct format {
                            .separators = "" },
     [TOOLCALL_LLAMA3] = { .name = "llama3", .open = "<|python_tag|>", .bare = true, .separators = ";" },
     [TOOLCALL_JSON] = { .name = "json", .bare = true, .list = true, .separators = "" },
+    [TOOLCALL_XML] = { .name = "xml",
+                       .open = "<tool_call>",
+                       .close = "</tool_call>",
+                       .separators = "",
+                       .tagged = &xml },
+    [TOOLCALL_GLM] = { .name = "glm", .open = "<tool_call>", .separators = "", .tagged = &glm },
 };
 
 struct toolcall {
     const struct format *f;
     char **names;
     size_t n_names;
+    json_t *strings; /* for tagged.h */
+    struct tagged tagged;
     char gap[8];
 
     enum state state;
     bool said, between; /* text came out; a call did, and no text since */
-    bool in_list;
+    bool in_list, one;
     struct buf held;
     size_t n_mark; /* bytes at the end of held that are the start of a mark */
     size_t n_gap;  /* bytes at its start that are white space before the call */
@@ -83,11 +106,34 @@ int toolcall_format_find(const char *name, enum toolcall_format *ret_format)
 
 const char *toolcall_format_mark(enum toolcall_format f, size_t i)
 {
-    const char *all[] = { formats[f].open, formats[f].close, formats[f].args };
+    static const struct tagged_marks none;
+    const struct tagged_marks *m = formats[f].tagged ? formats[f].tagged : &none;
+    const char *all[] = { formats[f].open, formats[f].close, formats[f].args,
+                          m->key,          m->value,         m->value ? m->key_end : NULL,
+                          m->value_end };
+    _Static_assert(sizeof all / sizeof *all <= TOOLCALL_MARKS + 1, "no format has all of them");
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         if (all[k] && i-- == 0)
             return all[k];
     return NULL;
+}
+
+/* {tool: {argument: true, ..}, ..} for those that a schema says are strings. */
+static json_t *find_strings(const struct toolcall_options *o)
+{
+    json_t *all = json_object(), *property;
+    const char *key;
+    for (size_t i = 0; o->schemas && i < o->n_names; i++) {
+        json_t *properties = json_object_get(o->schemas[i], "properties"), *found = json_object();
+        json_object_foreach(properties, key, property)
+        {
+            const char *type = json_string_value(json_object_get(property, "type"));
+            if (type && strcmp(type, "string") == 0)
+                json_object_set_new(found, key, json_true());
+        }
+        json_object_set_new(all, o->names[i], found);
+    }
+    return all;
 }
 
 int toolcall_new(const struct toolcall_options *o, struct toolcall **ret_parser)
@@ -97,6 +143,7 @@ int toolcall_new(const struct toolcall_options *o, struct toolcall **ret_parser)
         return -ENOMEM;
     t->f = &formats[o->format];
     t->state = t->f->bare ? START : TEXT;
+    t->one = o->one;
     if (o->gap && strlen(o->gap) < sizeof t->gap)
         strcpy(t->gap, o->gap);
     t->names = calloc(o->n_names + 1, sizeof *t->names);
@@ -107,6 +154,8 @@ int toolcall_new(const struct toolcall_options *o, struct toolcall **ret_parser)
         t->n_names++;
     }
     if (!t->names)
+        goto fail;
+    if (t->f->tagged && !(t->strings = find_strings(o)))
         goto fail;
     *ret_parser = t;
     return 0;
@@ -123,6 +172,8 @@ void toolcall_free(struct toolcall *t)
     for (size_t i = 0; i < t->n_names; i++)
         free(t->names[i]);
     free(t->names);
+    json_decref(t->strings);
+    tagged_clear(&t->tagged);
     buf_free(&t->held);
     buf_free(&t->json);
     buf_free(&t->name);
@@ -329,6 +380,15 @@ static void call_ends(struct toolcall *t, answer_sink sink, void *arg)
     t->state = AFTER;
 }
 
+/* Whether all that is missing is the brace after the arguments, which small models leave out: they go on with
+ * the closing mark, or end. `c` is what came in its place; 0: the end. */
+static bool lacks_brace(const struct toolcall *t, char c)
+{
+    bool closes = !c || (t->f->close && c == t->f->close[0]);
+    return closes && t->state == CALL && !t->front && !t->in_list && t->named && t->arguments_end &&
+           t->scan.depth == 1 && jsonscan_place(&t->scan) == JSONSCAN_NEXT;
+}
+
 /* It is no call, or no longer one. */
 static void call_fails(struct toolcall *t, answer_sink sink, void *arg)
 {
@@ -352,11 +412,15 @@ static bool step_call(struct toolcall *t, char c, answer_sink sink, void *arg)
     enum jsonscan_place was = jsonscan_place(&t->scan);
     unsigned was_depth = t->scan.depth;
     size_t before = t->json.len;
+    bool lacks = lacks_brace(t, c);
     enum jsonscan_result r = jsonscan_byte(&t->scan, c, &t->json);
     if (r == JSONSCAN_BAD || (!t->front && !follow_members(t, was, was_depth, c)) ||
         (r == JSONSCAN_DONE && !t->named)) {
         t->json.len = before;
-        call_fails(t, sink, arg);
+        if (lacks)
+            call_ends(t, sink, arg);
+        else
+            call_fails(t, sink, arg);
         return false;
     }
     buf_putc(&t->held, c);
@@ -386,6 +450,22 @@ static bool open_arguments(struct toolcall *t, answer_sink sink, void *arg)
     return step_call(t, '{', sink, arg);
 }
 
+static bool step_tagged(struct toolcall *t, char c, answer_sink sink, void *arg)
+{
+    enum tagged_result r = tagged_byte(&t->tagged, c, t->strings, &t->name, &t->arguments);
+    if (r == TAGGED_BAD) {
+        call_fails(t, sink, arg);
+        return false;
+    }
+    buf_putc(&t->held, c);
+    if (t->tagged.named && !t->announced)
+        announce(t, sink, arg);
+    t->has_arguments = true;
+    if (r == TAGGED_DONE)
+        call_ends(t, sink, arg);
+    return true;
+}
+
 /* ---- around calls ---- */
 
 /* One byte goes on with `mark` (NULL: there is none). The state after it is `next`. */
@@ -409,7 +489,7 @@ static bool is_name(char c)
 
 static bool step_opened(struct toolcall *t, char c, answer_sink sink, void *arg)
 {
-    if (c == '{')
+    if (c == '{' && (!t->f->tagged || t->f->close))
         return open_call(t, sink, arg);
     if (is_space(c) || (c == '[' && t->f->list && !t->in_list)) {
         t->in_list = t->in_list || c == '[';
@@ -417,6 +497,11 @@ static bool step_opened(struct toolcall *t, char c, answer_sink sink, void *arg)
         return true;
     }
     forget_call(t);
+    if (t->f->tagged) {
+        tagged_init(&t->tagged, t->f->tagged);
+        t->state = TAGGED;
+        return false;
+    }
     if (t->f->args && !t->in_list && is_name(c)) {
         t->state = NAMED;
         return false;
@@ -512,7 +597,7 @@ static size_t step_start(struct toolcall *t, const char *text)
 
 int toolcall_feed(struct toolcall *t, const char *text, size_t len, answer_sink sink, void *arg)
 {
-    for (size_t n; len; text += n, len -= n) {
+    for (size_t n; len && !(t->one && t->complete); text += n, len -= n) {
         switch (t->state) {
         case START:
             n = step_start(t, text);
@@ -529,20 +614,25 @@ int toolcall_feed(struct toolcall *t, const char *text, size_t len, answer_sink 
         case CALL:
             n = step_call(t, *text, sink, arg);
             break;
+        case TAGGED:
+            n = step_tagged(t, *text, sink, arg);
+            break;
         default:
             n = step_after(t, *text, sink, arg);
         }
         if (t->held.failed || t->json.failed || t->name.failed || t->arguments.failed)
             return -ENOMEM;
     }
-    if (t->state == CALL)
+    if (t->state == CALL || t->state == TAGGED)
         send_arguments(t, sink, arg);
     return 0;
 }
 
 int toolcall_finish(struct toolcall *t, answer_sink sink, void *arg)
 {
-    if (t->state == OPENED || t->state == NAMED || t->state == CALL)
+    if (lacks_brace(t, '\0'))
+        call_ends(t, sink, arg);
+    else if (t->state != START && t->state != TEXT && t->state != AFTER)
         call_fails(t, sink, arg);
     if (t->between)
         buf_consume(&t->held, t->held.len - t->n_mark);

@@ -5,17 +5,29 @@
  *   llama3   {"name": .., "parameters": {..}} as the whole answer or after <|python_tag|>; several after one
  *            another, by ; or white space
  *   json     such an object, or a list of them, as the whole answer
+ *   xml      <tool_call><function=name><parameter=key>value</parameter></function></tool_call> (Qwen Coder)
+ *   glm      <tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call> (GLM)
  *
  * Arguments may be named arguments or parameters, be an object, or a string that holds one; none are {}.
- * Where no mark tells a call from an answer in JSON (llama3, json) only an offered tool's name makes it one.
- * Pure; one per generation. Tests: tests/unit/test_answer.c */
+ * xml may hold JSON as hermes does. Where no mark tells a call from an answer in JSON (llama3, json) only an
+ * offered tool's name makes it one. Pure; one per generation. Tests: tests/unit/test_answer.c */
 #pragma once
 #include "model/answer_event.h"
 #include "model/jsonscan.h"
+#include "model/tagged.h"
 #include <stdint.h>
 
-enum toolcall_format { TOOLCALL_NONE, TOOLCALL_HERMES, TOOLCALL_MISTRAL, TOOLCALL_LLAMA3, TOOLCALL_JSON };
-#define TOOLCALL_FORMATS 5
+enum toolcall_format {
+    TOOLCALL_NONE,
+    TOOLCALL_HERMES,
+    TOOLCALL_MISTRAL,
+    TOOLCALL_LLAMA3,
+    TOOLCALL_JSON,
+    TOOLCALL_XML,
+    TOOLCALL_GLM,
+};
+#define TOOLCALL_FORMATS 7
+#define TOOLCALL_MARKS 6 /* at most */
 
 const char *toolcall_format_name(enum toolcall_format f); /* "none", "hermes", ... */
 /* -EINVAL for a name that is none of these. */
@@ -29,6 +41,10 @@ struct toolcall_options {
     const char *gap;          /* white space that the template writes between text and a call; NULL: "" */
     const char *const *names; /* of the offered tools */
     size_t n_names;
+    /* Of each the JSON schema of its arguments, whose strings are told by it (tagged.h); NULL, or NULLs in
+     * it: not known. */
+    const json_t *const *schemas;
+    bool one; /* what follows the first complete call is dropped */
 };
 
 struct toolcall;

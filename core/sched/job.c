@@ -76,6 +76,7 @@ int job_new(const struct sched *s, const struct sched_job *from, struct job **re
     j->want_tokens = from->sampling.n_top_logprobs >= 0;
     j->on_event = from->on_event;
     j->asks_tool = from->asks_tool;
+    j->one_tool = from->one_tool;
     j->arg = from->arg;
     j->submit_ns = j->wait_ns = s->o.now_ns();
     j->cap_seq = j->n_seq + (j->max_new < 64 ? j->max_new : 64);
@@ -258,6 +259,8 @@ enum sched_stop job_choose(const struct sched *s, struct job *j, const struct jo
     emit_text(j, text, len, n_tokens);
     if (r == 1)
         return SCHED_STOP_STRING;
+    if (j->one_tool && len && j->asks_tool(j->arg))
+        return SCHED_STOP_EOG;
     return j->generated >= j->max_new ? SCHED_STOP_LENGTH : SCHED_STOP_NONE;
 
 out_of_memory:

@@ -30,6 +30,7 @@ struct job {
     size_t stop_index; /* of the stop string that ended it */
     void (*on_event)(void *arg, const struct sched_event *ev);
     bool (*asks_tool)(void *arg);
+    bool one_tool;
     void *arg;
 
     bool running, was_started;

@@ -92,6 +92,7 @@ struct sched_job { /* filled by the submitter, copied by sched_submit (tokens, s
     /* [scheduler thread] Whether the answer, whose text was all handed out, ends by asking for a tool:
      * policies are told that the client is about to come back. NULL: it never does. */
     bool (*asks_tool)(void *arg);
+    bool one_tool; /* the answer ends as soon as asks_tool says yes */
     void *arg;
 };
 

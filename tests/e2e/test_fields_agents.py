@@ -20,7 +20,8 @@ BASE = {"chat": {"messages": user("Hi"), "max_tokens": 1}, "messages": {"message
         "completions": {"prompt": "Hi", "max_tokens": 1}, "template": {"messages": user("Hi")}}
 # Of honoured fields the types of VALUES that are right; written from the makers' references.
 LISTS = {"messages", "tools", "include"}
-OBJECTS = {"reasoning", "thinking", "text", "output_config", "chat_template_kwargs", "response_format", "metadata", "stream_options"}
+OBJECTS = {"reasoning", "thinking", "text", "output_config", "chat_template_kwargs", "response_format", "metadata", "stream_options",
+           "cache_control"}
 STRINGS = {"instructions", "reasoning_effort", "suffix"}
 TYPES = {"input": {"string", "list"}, "prompt": {"string", "list"}, "system": {"string", "list"}, "stop": {"string", "list"},
          "stop_sequences": {"string", "list"}, "logit_bias": {"object", "list"},

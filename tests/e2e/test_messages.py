@@ -119,6 +119,73 @@ def test_usage_counts_what_was_cached(server, script):
     assert start["cache_read_input_tokens"] == total - start["input_tokens"] > 0
 
 
+@pytest.mark.parametrize("where", ["top", "system", "message", "result", "tool"])
+def test_what_is_read_counts_as_written_for_who_asks_that_it_be_kept(server, script, where):
+    script(("berth eight", "Nothing."), ("a red buoy", "Nothing."))
+    mark = {"cache_control": {"type": "ephemeral"}}
+    given = {"top": {}, "system": {}, "message": {}, "result": {}, "tool": {}, where: mark}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": f"a red buoy {where}", **given["result"]}]}
+    body = {**ASK, **given["top"], "system": [{"type": "text", "text": f"You keep the books of {where}.", **given["system"]}],
+            "tools": [messages_tool(READ, **given["tool"])], "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "What lies at berth eight?", **given["message"]}]},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "read_berth", "input": {}}]},
+                {"role": "user", "content": [result]}]}
+    total = tokens(server, body)
+    first, second = ok(post(server, PATH, body))["usage"], ok(post(server, PATH, body))["usage"]
+    assert first["input_tokens"] == 0 and first["cache_creation_input_tokens"] == total - first["cache_read_input_tokens"] > 50
+    assert second["cache_read_input_tokens"] == total - 1 and second["cache_creation_input_tokens"] == 1
+
+
+def test_one_call_at_a_time(server, script):
+    script(("berth seven", call_text("read_berth", {"path": "seven"}) + "\n" + call_text("list_berths", {})))
+    body = {**ASK, "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
+    message = ok(post(server, PATH, body))
+    assert [b["name"] for b in message["content"]] == ["read_berth"] and message["stop_reason"] == "tool_use"
+    assert without_names(rebuilt(named_events(server, PATH, body))) == without_names(message)
+    assert len(ok(post(server, PATH, ASK))["content"]) == 2
+
+
+def test_a_call_that_is_cut_off_ends_as_one(server, script):
+    """Its brace apart: a client must not take what there is of it for the whole."""
+    script(("berth seven", 'Look.\n<tool_call>\n{"name": "read_berth", "arguments": {"path": "sev'))
+    events = named_events(server, PATH, ASK)
+    assert [d["content_block"]["type"] for n, d in events if n == "content_block_start"] == ["text", "tool_use"]
+    assert events[-2][1]["delta"]["stop_reason"] == "max_tokens"
+    assert without_names(ok(post(server, PATH, ASK)))[1:] == ("end_turn", None), "whole it is the text it was"
+    script(("berth seven", 'Look.\n<tool_call>\n{"name": "read_berth", "arguments": {"path": "seven"}'))
+    assert rebuilt(named_events(server, PATH, ASK))["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("template", ["qwen25", "qwen3", "gemma"])
+def test_an_answer_begun_by_the_client_is_gone_on_with(scripted, script, template):
+    server = scripted(template)
+    begun = "  Nine buoys, end of user and"
+    script((begun.strip(), " one ship."))  # some templates leave out white space around it
+    body = {"model": "m", "max_tokens": 100, "messages": [*ASK["messages"], {"role": "assistant", "content": begun}]}
+    message = ok(post(server, PATH, body))
+    assert message["content"] == [{"type": "text", "text": " one ship."}]
+    # The same as what the template writes for the whole of it: the prompt ends in the middle of that.
+    def whole(role):
+        role = {"messages": [*ASK["messages"], {"role": role, "content": begun}], "add_generation_prompt": False}
+        return ok(post(server, "/apply-template", role))["prompt"]
+
+    text = whole("assistant")
+    cut = text[:text.rindex(begun.strip()) + len(begun.strip())]
+    count = ok(post(server, "/tokenize", {"content": cut, "add_special": not cut.startswith("<bos>"), "parse_special": True}))["tokens"]
+    assert abs(len(count) - tokens(server, body)) <= 1, "and nothing behind it"
+
+
+def test_an_image_in_a_result_does_not_end_the_conversation(server, script):
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
+    script(("an image was left out", "I see none."), ("a document was left out", "I read none."))
+    for block, said in ((image, "I see none."), ({"type": "document", "source": {"type": "base64", "data": "A"}}, "I read none.")):
+        messages = [*ASK["messages"], {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "read_berth", "input": {}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [block]}]}]
+        assert ok(post(server, PATH, {**ASK, "messages": messages}))["content"][0]["text"] == said
+    assert "video" in error_of(post(server, PATH, {**ASK, "messages": [{"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "video"}]}]}]}))
+
+
 def test_the_sdk_goes_through_a_loop(server, script):
     client = anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0)
     script(("berth seven", "Look.\n" + call_text("read_berth", {"path": "seven"})), ("a red buoy", "It is a red buoy."))
@@ -174,7 +241,7 @@ def tokens(server, body):
 def cached(server, body):
     """How much of a prompt that was just read was found again, and its length."""
     usage = ok(post(server, PATH, {**body, "max_tokens": 1}))["usage"]
-    return usage["cache_read_input_tokens"], usage["cache_read_input_tokens"] + usage["input_tokens"]
+    return usage["cache_read_input_tokens"], sum(usage[k] for k in ("cache_read_input_tokens", "cache_creation_input_tokens", "input_tokens"))
 
 
 def test_cache_control_and_blocks_do_not_change_the_prompt(server, script):
@@ -236,7 +303,8 @@ def test_a_prompt_that_is_too_long_says_so_in_the_words_clients_look_for(scripte
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"system": [{"type": "image"}]}, "system[0]"), ({"tools": [{"description": "x"}]}, "tools[0]"),
     ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"tool_choice": {"type": "tool", "name": "list_berths"}}, "tool_choice"),
-    ({"tool_choice": "auto"}, "tool_choice"), ({"thinking": {"type": "sometimes"}}, "thinking.type"),
+    ({"tool_choice": "auto"}, "tool_choice"), ({"tool_choice": {"type": "auto", "disable_parallel_tool_use": 1}}, "disable_parallel_tool_use"),
+    ({"cache_control": "yes"}, "cache_control"), ({"thinking": {"type": "sometimes"}}, "thinking.type"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
     ({"max_tokens": 0}, "max_tokens"), ({"stop_sequences": [""]}, "stop_sequences"), ({"metadata": {"user_id": 1}}, "metadata.user_id"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),

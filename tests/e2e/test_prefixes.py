@@ -14,7 +14,29 @@ from apikit import events, post
 LOOK = "I will look at two things. Both are short.\n" + call_text("read_berth", {"path": "seven/ü.txt", "lines": [1, 2.5], "deep": {"a": None}}) \
     + "\n" + call_text("list_berths", {"harbour": "north"})
 ONE = call_text("read_berth", {"path": "seven"})
-CASES = {"qwen25": LOOK, "reasoner": "<think>\nThe list first?\nNo.\n</think>\n\n" + LOOK, None: LOOK}
+# The same in the form of Qwen's coders: a string is written as it is, anything else as JSON.
+XML = """I will look at two things. Both are short.
+
+<tool_call>
+<function=read_berth>
+<parameter=path>
+ 5
+seven/ü.txt
+</parameter>
+<parameter=deep>
+{"a": [1, 2.5, null]}
+</parameter>
+</function>
+</tool_call>
+<tool_call>
+<function=list_berths>
+<parameter=harbour>
+north
+</parameter>
+</function>
+</tool_call>"""
+XML_ONE = "<tool_call>\n<function=read_berth>\n<parameter=path>\n7\n</parameter>\n</function>\n</tool_call>"
+CASES = {"qwen25": LOOK, "reasoner": "<think>\nThe list first?\nNo.\n</think>\n\n" + LOOK, None: LOOK, "qwen3_coder": XML}
 
 
 class Client:
@@ -149,7 +171,7 @@ class ClaudeCode(Client):
         self.messages.append({"role": "assistant", "content": content})
         self.calls = [b for b in content if b["type"] == "tool_use"]
         cached = usage["cache_read_input_tokens"]
-        return cached + usage["input_tokens"], cached, usage["output_tokens"]
+        return cached + usage["cache_creation_input_tokens"] + usage["input_tokens"], cached, usage["output_tokens"]
 
 
 class Codex(Client):
@@ -190,7 +212,7 @@ class Codex(Client):
 def test_each_turn_reads_what_is_new_and_at_most_one_block(scripted, script, kind, template):
     server = scripted(template)
     think = "<think>\nOnly one.\n</think>\n\n" if template == "reasoner" else ""
-    script((f"berths of {kind.__name__}", CASES[template]), ("nine ships", think + ONE), ("a red buoy", "It is a red buoy."),
+    script((f"berths of {kind.__name__}", CASES[template]), ("nine ships", think + (XML_ONE if template == "qwen3_coder" else ONE)), ("a red buoy", "It is a red buoy."),
            ("And now", "Nothing more."))
     client = kind(server)
     client.say(f"Tell me about the berths of {kind.__name__}.")
@@ -219,3 +241,21 @@ def test_two_answers_of_one_conversation_share_their_beginning(scripted, script)
             client.say("Tell me about the berths of Nobody.")
         n, _, _ = first.ask()
         assert second.ask()[:2] == (n, n - 1)
+
+
+@pytest.mark.parametrize("kind", [QwenCode, MiniSwe, ClaudeCode, Codex])
+def test_a_call_that_the_model_wrote_otherwise_is_all_that_is_read_again(scripted, script, kind):
+    """The template writes calls in one form; where the model's own differs the next turn reads it once more, in that form."""
+    server = scripted("qwen25")
+    said = '<tool_call>{"name":"read_berth","arguments":{"lines":[1,2],\n   "path":"seven"}}</tool_call>'
+    script((f"compact {kind.__name__}", said), ("a red buoy", ONE), ("nine ships", "Nothing more."))
+    client = kind(server)
+    client.say(f"Tell me about the compact {kind.__name__}.")
+    first, _, _ = client.ask()
+    client.results(["a red buoy"])
+    prompt, cached, generated = client.ask()
+    assert cached >= first - BLOCK, "nothing before the call"
+    client.results(["nine ships"])
+    before, said = prompt, generated
+    prompt, cached, _ = client.ask()
+    assert prompt - cached <= prompt - (before + said) + BLOCK, "and only once"

@@ -65,6 +65,32 @@ def test_calls_whole_and_streamed(server, script):
     assert without_names(checked(named_events(server, PATH, ASK))["output"]) == without_names(response["output"])
 
 
+def test_what_was_read_anew_counts_as_written(server, script):
+    script(("berth nine", "Nothing."))
+    usages = [ok(post(server, PATH, {**ASK, "input": "What lies at berth nine?"}))["usage"] for _ in range(2)]
+    for usage in usages:
+        details = usage["input_tokens_details"]
+        assert details["cached_tokens"] + details["cache_write_tokens"] == usage["input_tokens"]
+    assert usages[0]["input_tokens_details"]["cache_write_tokens"] > 1 == usages[1]["input_tokens_details"]["cache_write_tokens"]
+
+
+def test_one_call_at_a_time(server, script):
+    script(("berth seven", call_text("read_berth", {"path": "seven"}) + "\n" + call_text("list_berths", {})))
+    body = {**ASK, "parallel_tool_calls": False}
+    response = ok(post(server, PATH, body))
+    assert [item["name"] for item in response["output"]] == ["read_berth"] and response["parallel_tool_calls"] is False
+    assert without_names(checked(named_events(server, PATH, body))["output"]) == without_names(response["output"])
+    both = ok(post(server, PATH, ASK))
+    assert len(both["output"]) == 2 and both["parallel_tool_calls"] is True
+
+
+def test_an_image_in_an_output_becomes_words(server, script):
+    script(("an image was left out", "I see none."))
+    items = [{"role": "user", "content": "Look"}, {"type": "function_call", "call_id": "a", "name": "read_berth", "arguments": "{}"},
+             {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]}]
+    assert ok(post(server, PATH, {**ASK, "input": items}))["output"][0]["content"][0]["text"] == "I see none."
+
+
 def test_an_answer_that_is_cut_off_is_incomplete(server, script):
     script(("berth seven", "One buoy, two buoys, three buoys."))
     response = ok(post(server, PATH, {**ASK, "max_output_tokens": 4}))

@@ -93,7 +93,40 @@ def test_a_call_that_breaks_when_it_was_announced_is_text_in_a_whole_answer(serv
     script(("berth seven", text))
     assert whole(server, ASK) == (text, "", [], "stop")
     content, _, calls, finish = gathered(stream(server, ASK))
-    assert content.startswith("Now.") and calls == [["read_berth", '{"path": "x"']] and finish == "stop"
+    # As of any answer that was cut off: who runs what is announced must not run half of it.
+    assert content.startswith("Now.") and calls == [["read_berth", '{"path": "x"']] and finish == "length"
+
+
+@pytest.mark.parametrize("end", ["\n</tool_call>", ""])
+def test_a_call_that_lacks_its_last_brace_is_a_call(server, script, end):
+    script(("berth seven", '<tool_call>\n{"name": "read_berth", "arguments": {"path": "seven"}' + end))
+    expected = ("", "", [["read_berth", '{"path": "seven"}']], "tool_calls")
+    assert whole(server, ASK) == expected
+    assert gathered(stream(server, ASK)) == expected
+
+
+def test_one_call_at_a_time_ends_the_answer_after_the_first(server, script):
+    calls = [call_text("read_berth", {"path": p}) for p in ("one", "two", "three")]
+    script(("berth seven", "Look.\n" + "\n".join(calls)))
+    body = {**ASK, "parallel_tool_calls": False}
+    expected = ("Look.", "", [["read_berth", '{"path": "one"}']], "tool_calls")
+    assert whole(server, body) == expected
+    assert gathered(stream(server, body)) == expected
+    used = [ok(post(server, "/v1/chat/completions", {**ASK, "parallel_tool_calls": p}))["usage"]["completion_tokens"] for p in (False, True)]
+    assert used[0] < used[1] / 2, "it stops there"
+    assert len(whole(server, {**ASK, "parallel_tool_calls": True})[2]) == 3
+
+
+def test_an_image_in_a_result_becomes_words(server):
+    def prompt(part):
+        call = {"id": "c1", "type": "function", "function": {"name": "read_berth", "arguments": "{}"}}
+        return rendered(server, [*user("x"), {"role": "assistant", "content": "", "tool_calls": [call]},
+                                 {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Before."}, part]}])
+
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    assert "Before.\n[an image was left out: this model reads text only]" in prompt(image)
+    error = error_of(post(server, "/v1/chat/completions", {"messages": [{"role": "user", "content": [image]}]}))
+    assert error["param"] == "messages[0].content[0]" and "image_url" in error["message"]
 
 
 def test_an_answer_cut_off_inside_a_call_ends_by_length(server, script):
@@ -170,6 +203,8 @@ def test_a_template_without_tools_is_told_of_them_in_words(scripted, script):
     ("mistral", '[TOOL_CALLS][{"name": "read_berth", "arguments": {"path": "seven"}}]'),
     ("llama3", '{"name": "read_berth", "parameters": {"path": "seven"}}'),
     ("hermes", call_text("read_berth", {"path": "seven"})),
+    ("qwen3_coder", "<tool_call>\n<function=read_berth>\n<parameter=path>\nseven\n</parameter>\n</function>\n</tool_call>"),
+    ("glm45", "<tool_call>read_berth\n<arg_key>path</arg_key>\n<arg_value>seven</arg_value>\n</tool_call>"),
 ])
 def test_the_template_tells_the_format(scripted, script, template, said):
     server = scripted(template)

@@ -9,6 +9,10 @@
 #include <string.h>
 
 static const char *const tools[] = { "now", "read_file" };
+static const char *const schemas[] = {
+    "{\"properties\": {\"n\": {\"type\": \"integer\"}, \"tz\": {\"type\": \"string\"}}}",
+    "{\"properties\": {\"path\": {\"type\": \"string\"}, \"odd\": {\"type\": [\"string\", \"null\"]}}}",
+};
 
 /* Events as one line: R(..) T(..) C(name)(arguments). or ! for one that breaks. */
 struct heard {
@@ -45,16 +49,24 @@ static void hear(void *arg, enum answer_kind kind, const char *text, size_t len)
 struct setting {
     enum toolcall_format format;
     const char *gap;
-    bool marks, thinking;
+    bool marks, thinking, one;
 };
 
 static struct answer *parser(struct setting s)
 {
-    struct answer_options o = { .thinking = s.thinking,
-                                .calls = { .format = s.format, .gap = s.gap, .names = tools, .n_names = 2 } };
+    struct answer_options o = {
+        .thinking = s.thinking,
+        .calls = { .format = s.format, .gap = s.gap, .names = tools, .n_names = 2, .one = s.one }
+    };
     struct answer *a;
+    const json_t *parsed[2];
+    for (int i = 0; i < 2; i++)
+        parsed[i] = json_loads(schemas[i], 0, NULL);
+    o.calls.schemas = parsed;
     o.marks = s.marks ? reasoning_marks_find("x</think>y") : NULL;
     cr_assert_eq(answer_new(&o, &a), 0);
+    for (int i = 0; i < 2; i++)
+        json_decref((json_t *)(uintptr_t)parsed[i]);
     return a;
 }
 
@@ -98,6 +110,8 @@ static const struct setting hermes = { .format = TOOLCALL_HERMES, .gap = "\n", .
 static const struct setting mistral = { .format = TOOLCALL_MISTRAL };
 static const struct setting llama3 = { .format = TOOLCALL_LLAMA3 };
 static const struct setting json = { .format = TOOLCALL_JSON };
+static const struct setting xml = { .format = TOOLCALL_XML, .gap = "\n", .marks = true };
+static const struct setting glm = { .format = TOOLCALL_GLM, .gap = "\n" };
 
 Test(answer, reasoning_stands_in_front)
 {
@@ -199,6 +213,33 @@ Test(answer, a_call_that_was_announced_breaks)
                "2}}</tool_call>)");
 }
 
+Test(answer, a_call_that_lacks_its_last_brace_is_one)
+{
+    check_case(hermes, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": 1}\n</tool_call> Done.",
+               "C(now)({\"a\": 1}).T(Done.)");
+    check_case(hermes, "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1}", "C(now)({\"a\": 1}).");
+    check_case(hermes, "<tool_call>{\"name\": \"now\", \"arguments\": \"{}\"</tool_call>", "C(now)({}).");
+    check_case(llama3, "{\"name\": \"now\", \"parameters\": {\"a\": 1}", "C(now)({\"a\": 1}).");
+    /* But not one whose arguments are cut off, and nothing else may come in the brace's place. */
+    check_case(hermes, "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1</tool_call>",
+               "C(now)({\"a\": 1)!(<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1)T(</tool_call>)");
+    check_case(hermes, "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1} x",
+               "C(now)({\"a\": 1})!(<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1} )T(x)");
+    check_case(hermes, "<tool_call>{\"arguments\": {\"a\": 1}</tool_call>",
+               "T(<tool_call>{\"arguments\": {\"a\": 1}</tool_call>)");
+}
+
+Test(answer, of_several_calls_the_first_can_be_the_end)
+{
+    static const struct setting first = { .format = TOOLCALL_HERMES, .one = true };
+    static const struct setting listed = { .format = TOOLCALL_JSON, .one = true };
+    check_case(first,
+               "a<tool_call>{\"name\": \"now\"}</tool_call> b <tool_call>{\"name\": \"now\"}</tool_call>",
+               "T(a)C(now)({}).");
+    check_case(listed, "[{\"name\": \"now\"}, {\"name\": \"now\"}]", "C(now)({}).");
+    check_case(first, "no call", "T(no call)");
+}
+
 Test(answer, mistral_calls)
 {
     check_case(mistral,
@@ -213,6 +254,66 @@ Test(answer, mistral_calls)
     check_case(mistral, "[TOOL_CALLS]now[ARG]{}", "T([TOOL_CALLS]now[ARG]{})");
     check_case(mistral, "[TOOL", "T([TOOL)");
     check_case(mistral, "see [1] and [TOOL_CALL]", "T(see [1] and [TOOL_CALL])");
+}
+
+Test(answer, xml_calls)
+{
+    check_case(xml,
+               "Look.\n<tool_call>\n<function=now>\n<parameter=n>\n7\n</parameter>\n<parameter=tz>\n7\n"
+               "</parameter>\n</function>\n</tool_call>",
+               "T(Look.)C(now)({\"n\": 7, \"tz\": \"7\"}).");
+    check_case(xml,
+               "<tool_call><function=now></function></tool_call>\n<tool_call>\n<function=now>\n</function>"
+               "\n</tool_call> Done.",
+               "C(now)({}).C(now)({}).T(Done.)");
+    /* One line break at each end is the form's; all else is the value. */
+    check_case(
+        xml,
+        "<tool_call><function=read_file><parameter=path>\n\n a <b> \"c\"\n</parameter x\n\n</parameter>"
+        "</function></tool_call>",
+        "C(read_file)({\"path\": \"\\n a <b> \\\"c\\\"\\n</parameter x\\n\"}).");
+    /* What is no string by its schema is JSON where it reads as such. */
+    check_case(xml,
+               "<tool_call><function=other><parameter=a>[1, {\"b\": null}]</parameter><parameter=c>true"
+               "</parameter><parameter=d>plain text</parameter></function></tool_call>",
+               "C(other)({\"a\": [1, {\"b\": null}], \"c\": true, \"d\": \"plain text\"}).");
+    check_case(xml, "<tool_call><function=read_file><parameter=odd>null</parameter></function></tool_call>",
+               "C(read_file)({\"odd\": null}).");
+    check_case(xml, "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"n\": 1}}\n</tool_call>",
+               "C(now)({\"n\": 1}).");
+    static const char *const texts[] = {
+        "<tool_call>\n<function",
+        "<tool_call><function=>",
+        "<tool_call><function=a b></function></tool_call>",
+        "<tool_call><function=now>text</function></tool_call>",
+        "<tool_call>now</tool_call>",
+        "<tool_call><function=now></tool_call>",
+        "<function=now></function>",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char want[128];
+        snprintf(want, sizeof want, "T(%s)", texts[i]);
+        check_case(xml, texts[i], want);
+    }
+    /* Known to be a call, and cut off: nobody may run what there is of it. */
+    check_case(xml, "<tool_call><function=now><parameter=tz>UTC",
+               "C(now)!(<tool_call><function=now><parameter=tz>UTC)");
+    check_case(xml, "<tool_call><function=now><parameter=n>1</parameter>x",
+               "C(now)({\"n\": 1)!(<tool_call><function=now><parameter=n>1</parameter>)T(x)");
+}
+
+Test(answer, glm_calls)
+{
+    check_case(glm,
+               "Look.\n<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a b\n</arg_value>\n"
+               "<arg_key>n</arg_key>\n<arg_value>[1]</arg_value>\n</tool_call>",
+               "T(Look.)C(read_file)({\"path\": \"a b\\n\", \"n\": [1]}).");
+    check_case(glm, "<tool_call>now\n</tool_call>\n<tool_call>now</tool_call>x",
+               "C(now)({}).C(now)({}).T(x)");
+    check_case(glm, "<tool_call>now<arg_key>tz</arg_key><arg_value>1</arg_value></tool_call>",
+               "C(now)({\"tz\": \"1\"}).");
+    check_case(glm, "<tool_call>now and then</tool_call>", "T(<tool_call>now and then</tool_call>)");
+    check_case(glm, "<tool_call></tool_call>", "T(<tool_call></tool_call>)");
 }
 
 Test(answer, bare_json_calls)
@@ -289,6 +390,14 @@ static const char *const pieces[] = {
     "<",
     "</",
     "<tool",
+    "<function=now>",
+    "<parameter=tz>",
+    "</parameter>",
+    "</function>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
 };
 
 static size_t random_text(uint64_t seed, char *text, size_t size)
@@ -308,11 +417,13 @@ static size_t random_text(uint64_t seed, char *text, size_t size)
 
 Test(answer, pieces_make_no_difference)
 {
-    static const struct setting *const all[] = { &none, &opened, &hermes, &mistral, &llama3, &json };
+    static const struct setting *const all[] = {
+        &none, &opened, &hermes, &mistral, &llama3, &json, &xml, &glm
+    };
     for (uint64_t seed = 0; seed < 30000; seed++) {
         char text[1024];
         size_t len = random_text(seed, text, sizeof text);
-        struct setting s = *all[seed % 6];
+        struct setting s = *all[seed % 8];
         uint32_t calls_whole, calls_parts;
         char *whole = parse(s, text, len, 0, seed, &calls_whole);
         char *parts = parse(s, text, len, 1 + seed % 7, seed, &calls_parts);
@@ -356,7 +467,7 @@ Test(answer, without_a_complete_call_the_text_is_the_answer)
     for (uint64_t seed = 0; seed < 30000; seed++) {
         char text[1024];
         size_t len = random_text(seed + 1000000, text, sizeof text);
-        struct setting s = (struct setting[]){ hermes, mistral, llama3, json }[seed % 4];
+        struct setting s = (struct setting[]){ hermes, mistral, llama3, json, xml, glm }[seed % 6];
         s.marks = false;
         struct answer *a = parser(s);
         struct kept k = { 0 };

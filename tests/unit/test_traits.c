@@ -44,6 +44,8 @@ static const struct row {
     { "smollm2", R | S | LATER | REPEATS, TOOLCALL_JSON, "", NULL },
     { "qwen3", MANY | C | R | S | LATER | REPEATS, TOOLCALL_HERMES, "\n", "</think>" },
     { "gemma", S, TOOLCALL_JSON, "", NULL },
+    { "qwen3_coder", MANY | T | C | R | S | LATER | REPEATS, TOOLCALL_XML, "\n\n", NULL },
+    { "glm45", MANY | T | C | R | S | LATER | REPEATS, TOOLCALL_GLM, "\n", "</think>" },
 };
 
 Test(traits, templates_are_found_out)
