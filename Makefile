@@ -3,19 +3,20 @@ BUILD ?= build
 MODEL ?=
 PORT ?= 8080
 
-.PHONY: help build run test test-long asan tsan fuzz bench format check-format install clean
+.PHONY: help build run test test-long e2e-clients asan tsan fuzz bench format check-format install clean
 
 help:
 	@echo 'make run [MODEL=path.gguf] [PORT=8080]   install what is missing, build, bring a small model, serve it'
 	@echo 'make build                               build only'
 	@echo 'make test                                all checks, at most 10 minutes on 2 cores'
 	@echo 'make test-long                           the longer tests'
+	@echo 'make e2e-clients                         Claude Code, Codex, qwen-code and others against berth, offline'
 	@echo 'make asan | tsan                         the checks of one sanitizer'
 	@echo 'make fuzz                                the fuzzers, five minutes (tools/fuzz SECONDS for more or less)'
 	@echo 'make bench [MODEL=path.gguf]             measure prompt reading and decoding'
 	@echo 'make format | check-format               clang-format'
 	@echo 'make install                             meson install (DESTDIR works)'
-	@echo 'make clean                               remove the build folders; models/ and .venv stay'
+	@echo 'make clean                               remove the build folders; models/, .venv and .clients stay'
 
 build:
 	@tools/bootstrap packages
@@ -29,6 +30,9 @@ test:
 
 test-long:
 	@tools/run-tests long
+
+e2e-clients:
+	@tools/e2e-clients
 
 asan tsan:
 	@tools/run-tests $@
