@@ -244,7 +244,6 @@ static int cpu_sync(struct ops_dev *d, char *err, size_t errlen)
 const struct ops ops_cpu = {
     .name = "cpu",
     .plain_memory = true,
-    .extras = OPS_EXTRA_BIAS | OPS_EXTRA_GEGLU | OPS_EXTRA_HEAD_NORM | OPS_EXTRA_WINDOW | OPS_EXTRA_NORM_ADD,
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,

@@ -10,8 +10,9 @@
  * are folded in order by a kernel of their own; with many rows one goes through all splits and folds as it
  * goes. Same bits.
  *
- * Keys after a row's own position: their scores are replaced before anything is compared with them, and the
- * sum over values ends at the row's own key, so what lies there may be NaN. Thread: the stage thread
+ * Keys a row does not see, after its own position or before its window: their scores are replaced before
+ * anything is compared with them, and the sum over values leaves them out, so what lies there may be NaN. A
+ * row's sums begin with the first block and the first split that it sees. Thread: the stage thread
  * launches. Must not know: sessions, layers' meaning. Tests: tests/kernels/test_attention.c */
 #include "cuda_common.cuh"
 
@@ -40,7 +41,7 @@ struct place {
 
 struct args {
     float *q, *k;
-    const float *v, *cosine, *sine;
+    const float *v, *cosine, *sine, *q_norm, *k_norm;
     float *out;
     unsigned char *kv; /* of the layer, in block 0 */
     size_t block_bytes, head_bytes;
@@ -49,8 +50,9 @@ struct args {
     const uint32_t *blocks;
     float *partials;
     uint32_t heads, group, dim, padded, pairs, most_rows;
+    uint32_t window;
     bool halves;
-    float scale;
+    float scale, eps;
 };
 
 template <typename T> static __device__ __forceinline__ float to_float(T v);
@@ -74,6 +76,19 @@ template <> __device__ __forceinline__ float from_float(float v)
 
 /* ---- rotating and storing ---- */
 
+/* A warp: the norm of one head, in place; its lanes 0..15 sum as the CPU's 16. */
+static __device__ void norm_head(float *x, const float *norm, float eps, uint32_t dim)
+{
+    const uint32_t lane = threadIdx.x % 32;
+    float sum = 0;
+    for (uint32_t i = lane; lane < 16 && i < dim; i += 16)
+        sum = fmaf(x[i], x[i], sum);
+    sum = __shfl_sync(CUDA_ALL, sum_16(sum), 0);
+    const float factor = 1.0f / sqrtf(sum / (float)dim + eps);
+    for (uint32_t i = lane; i < dim; i += 32)
+        x[i] = x[i] * factor * norm[i];
+}
+
 /* One block of threads a token. */
 template <typename T> static __global__ void store_kernel(struct args a)
 {
@@ -81,6 +96,12 @@ template <typename T> static __global__ void store_kernel(struct args a)
     const float *cosine = a.cosine + (size_t)token * a.pairs, *sine = a.sine + (size_t)token * a.pairs;
     float *q = a.q + (size_t)token * a.heads * a.dim, *k = a.k + (size_t)token * kv_heads * a.dim;
     const float *v = a.v + (size_t)token * kv_heads * a.dim;
+    for (uint32_t head = threadIdx.x / 32; head < a.heads + kv_heads; head += blockDim.x / 32) {
+        const float *norm = head < a.heads ? a.q_norm : a.k_norm;
+        if (norm)
+            norm_head(head < a.heads ? q + head * a.dim : k + (head - a.heads) * a.dim, norm, a.eps, a.dim);
+    }
+    __syncthreads(); /* a head is rotated by other threads than normed it */
     for (uint32_t i = threadIdx.x; i < (a.heads + kv_heads) * a.pairs; i += blockDim.x) {
         const uint32_t head = i / a.pairs, p = i % a.pairs;
         float *x = head < a.heads ? q + head * a.dim : k + (head - a.heads) * a.dim;
@@ -121,12 +142,27 @@ static __device__ __forceinline__ uint32_t position(const struct tile &t, const 
     return t.pos + (t.first + r) / a.group;
 }
 
-/* Keys of the 64 from `start` that row r sees. */
-static __device__ __forceinline__ uint32_t keys_seen(const struct tile &t, const struct args &a, uint32_t r,
-                                                     uint32_t start)
+/* The first position that row r sees. */
+static __device__ __forceinline__ uint32_t sees_from(const struct tile &t, const struct args &a, uint32_t r)
 {
-    const uint32_t end = position(t, a, r) + 1;
-    return end <= start ? 0 : min(end - start, BLOCK);
+    const uint32_t own = position(t, a, r);
+    return a.window && own >= a.window ? own - a.window + 1 : 0;
+}
+
+/* Keys of the 64 from `start` that row r sees: first .. end-1, none when they are the same. Both ascend with
+ * r. */
+struct keys {
+    uint32_t first, end;
+};
+
+static __device__ __forceinline__ struct keys keys_seen(const struct tile &t, const struct args &a,
+                                                        uint32_t r, uint32_t start)
+{
+    const uint32_t end = position(t, a, r) + 1, first = sees_from(t, a, r);
+    struct keys k;
+    k.first = first <= start ? 0 : min(first - start, BLOCK);
+    k.end = end <= start ? 0 : min(end - start, BLOCK);
+    return k;
 }
 
 /* A thread is a key, for every fourth row. */
@@ -151,11 +187,13 @@ static __device__ __forceinline__ void scores(struct attention_shared<DIM> &s, c
 }
 
 /* A warp is a row: scores become probabilities in place. */
-static __device__ __forceinline__ void probabilities(float p[BLOCK], float *scale, uint32_t seen,
+static __device__ __forceinline__ void probabilities(float p[BLOCK], float *scale, struct keys seen,
                                                      struct row_sums *sums)
 {
     const uint32_t lane = threadIdx.x % 32;
-    const float low = lane < seen ? p[lane] : -INFINITY, high = lane + 32 < seen ? p[lane + 32] : -INFINITY;
+    const bool sees_low = lane >= seen.first && lane < seen.end,
+               sees_high = lane + 32 >= seen.first && lane + 32 < seen.end;
+    const float low = sees_low ? p[lane] : -INFINITY, high = sees_high ? p[lane + 32] : -INFINITY;
     float most = low > high ? low : high;
     for (int other = 16; other > 0; other /= 2) {
         const float theirs = __shfl_xor_sync(CUDA_ALL, most, other);
@@ -164,7 +202,7 @@ static __device__ __forceinline__ void probabilities(float p[BLOCK], float *scal
     most = most > sums->m ? most : sums->m;
     const float before = exp2_f(sums->m - most);
     sums->m = most;
-    const float a = lane < seen ? exp2_f(low - most) : 0, b = lane + 32 < seen ? exp2_f(high - most) : 0;
+    const float a = sees_low ? exp2_f(low - most) : 0, b = sees_high ? exp2_f(high - most) : 0;
     p[lane] = a;
     p[lane + 32] = b;
     /* Keys lane, lane + 16 and lane + 32, lane + 48, each pair first. */
@@ -174,6 +212,29 @@ static __device__ __forceinline__ void probabilities(float p[BLOCK], float *scal
         *scale = before;
 }
 
+/* Keys first .. end-1 of a block; `some`: not every row sees all of them. */
+template <typename T, uint32_t DIM>
+static __device__ __forceinline__ void add_values(const struct attention_shared<DIM> &s, const T *v,
+                                                  const struct tile &t, const struct args &a, uint32_t start,
+                                                  uint32_t first, uint32_t end, const bool some,
+                                                  float acc[ROWS * DIM / THREADS])
+{
+    constexpr uint32_t EACH = ROWS * DIM / THREADS, APART = THREADS / DIM;
+    const uint32_t d = threadIdx.x % DIM, row = threadIdx.x / DIM;
+    for (uint32_t j = first; j < end; j++) {
+        const float at = to_float<T>(v[j * a.padded + d]);
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++) {
+            const uint32_t r = row + APART * i;
+            if (r >= t.rows)
+                continue;
+            const struct keys seen = some ? keys_seen(t, a, r, start) : keys{ 0, BLOCK };
+            if (j >= seen.first && j < seen.end)
+                acc[i] = fmaf(s.p[r][j], at, acc[i]);
+        }
+    }
+}
+
 /* A thread is a dimension, for some rows. */
 template <typename T, uint32_t DIM>
 static __device__ __forceinline__ void values(const struct attention_shared<DIM> &s, const T *v,
@@ -181,28 +242,22 @@ static __device__ __forceinline__ void values(const struct attention_shared<DIM>
                                               float acc[ROWS * DIM / THREADS])
 {
     constexpr uint32_t EACH = ROWS * DIM / THREADS, APART = THREADS / DIM;
-    const uint32_t d = threadIdx.x % DIM, first = threadIdx.x / DIM;
-    const uint32_t common = keys_seen(t, a, 0, start), all = keys_seen(t, a, t.rows - 1, start);
-    if (d >= a.dim)
+    const uint32_t row = threadIdx.x / DIM;
+    const struct keys least = keys_seen(t, a, 0, start), most = keys_seen(t, a, t.rows - 1, start);
+    if (threadIdx.x % DIM >= a.dim)
         return;
 #pragma unroll
-    for (uint32_t i = 0; i < EACH; i++)
-        if (first + APART * i < t.rows && keys_seen(t, a, first + APART * i, start))
-            acc[i] *= s.scale[first + APART * i];
-    for (uint32_t j = 0; j < common; j++) { /* all rows see what the first one sees */
-        const float at = to_float<T>(v[j * a.padded + d]);
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            if (first + APART * i < t.rows)
-                acc[i] = fmaf(s.p[first + APART * i][j], at, acc[i]);
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t r = row + APART * i;
+        const struct keys seen = keys_seen(t, a, min(r, t.rows - 1), start);
+        if (r < t.rows && seen.first < seen.end)
+            acc[i] *= s.scale[r];
     }
-    for (uint32_t j = common; j < all; j++) {
-        const float at = to_float<T>(v[j * a.padded + d]);
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            if (first + APART * i < t.rows && j < keys_seen(t, a, first + APART * i, start))
-                acc[i] = fmaf(s.p[first + APART * i][j], at, acc[i]);
-    }
+    /* All rows see the keys from where the last one begins to where the first one ends. */
+    const uint32_t common = max(most.first, least.end);
+    add_values<T, DIM>(s, v, t, a, start, least.first, min(most.first, most.end), true, acc);
+    add_values<T, DIM>(s, v, t, a, start, most.first, least.end, false, acc);
+    add_values<T, DIM>(s, v, t, a, start, common, most.end, true, acc);
 }
 
 /* All of a split that some row sees. */
@@ -211,7 +266,7 @@ static __device__ void attend_split(struct attention_shared<DIM> &s, const struc
                                     const struct args &a, uint32_t split, struct row_sums sums[2],
                                     float acc[ROWS * DIM / THREADS])
 {
-    const uint32_t warp = threadIdx.x / 32, last = position(t, a, t.rows - 1);
+    const uint32_t warp = threadIdx.x / 32, last = position(t, a, t.rows - 1), from = sees_from(t, a, 0);
     for (uint32_t i = 0; i < 2; i++) {
         sums[i].m = -INFINITY;
         sums[i].lanes = 0;
@@ -221,14 +276,17 @@ static __device__ void attend_split(struct attention_shared<DIM> &s, const struc
         acc[i] = 0;
     for (uint32_t start = split * CUDA_SPLIT; start < (split + 1) * CUDA_SPLIT && start <= last;
          start += BLOCK) {
+        if (start + BLOCK <= from)
+            continue;
         const uint32_t block = a.blocks[t.blocks + start / BLOCK];
         const T *k = (const T *)(a.kv + block * a.block_bytes + blockIdx.y * a.head_bytes),
                 *v = k + a.dim * BLOCK;
         scores<T, DIM>(s, k, t.rows, a.dim);
         __syncthreads(); /* a row's scores come from many threads */
         for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t r = warp + WARPS * i, seen = r < t.rows ? keys_seen(t, a, r, start) : 0;
-            if (seen)
+            const uint32_t r = warp + WARPS * i;
+            const struct keys seen = r < t.rows ? keys_seen(t, a, r, start) : keys{ 0, 0 };
+            if (seen.first < seen.end)
                 probabilities(s.p[r], &s.scale[r], seen, &sums[i]);
         }
         __syncthreads(); /* every thread reads all probabilities of its rows */
@@ -292,7 +350,7 @@ static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) split_kerne
     const uint32_t d = threadIdx.x % DIM, lane = threadIdx.x % 32, split = blockIdx.z;
     struct row_sums sums[2];
     float acc[EACH];
-    if (split >= t.splits)
+    if (split >= t.splits || (split + 1) * CUDA_SPLIT <= sees_from(t, a, 0))
         return;
     load_queries<DIM>(s, t, a);
     attend_split<T, DIM>(s, t, a, split, sums, acc);
@@ -313,11 +371,17 @@ static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) split_kerne
     }
 }
 
-/* The first row of the tile that sees something of the split: later ones do too. */
-static __device__ __forceinline__ bool sees(const struct tile &t, const struct args &a, uint32_t r,
+/* Where the row's sums begin. */
+static __device__ __forceinline__ uint32_t first_split(const struct tile &t, const struct args &a, uint32_t r)
+{
+    return sees_from(t, a, r) / CUDA_SPLIT;
+}
+
+/* Whether a split is added to what the row has of those before. */
+static __device__ __forceinline__ bool adds(const struct tile &t, const struct args &a, uint32_t r,
                                             uint32_t split)
 {
-    return position(t, a, r) >= split * CUDA_SPLIT;
+    return position(t, a, r) >= split * CUDA_SPLIT && split > first_split(t, a, r);
 }
 
 /* A block of threads for each tile and KV head. */
@@ -326,9 +390,10 @@ static __global__ void __launch_bounds__(THREADS) fold_kernel(struct args a)
     const struct tile t = a.tiles[blockIdx.x];
     for (uint32_t i = threadIdx.x; i < t.rows * a.dim; i += THREADS) {
         const uint32_t r = i / a.dim, d = i % a.dim;
-        const float *first = partial_at(a, t, 0);
+        uint32_t split = first_split(t, a, r);
+        const float *first = partial_at(a, t, split);
         float m = first[r], l = first[a.most_rows + r], acc = first[2 * a.most_rows + r * a.padded + d];
-        for (uint32_t split = 1; split < t.splits && sees(t, a, r, split); split++) {
+        for (split++; split < t.splits && adds(t, a, r, split); split++) {
             const float *p = partial_at(a, t, split);
             float total_by, by;
             fold_scales(m, p[r], &m, &total_by, &by);
@@ -349,14 +414,16 @@ static __device__ __forceinline__ void fold_rows(struct attention_shared<DIM> &s
         const uint32_t r = threadIdx.x / 32 + WARPS * i;
         const float l = __shfl_sync(CUDA_ALL, sum_16(sums[i].lanes), 0);
         float total_by = 1, by = 1;
-        if (split == 0) {
+        if (r >= t.rows)
+            continue;
+        if (split == first_split(t, a, r)) {
             sums[i].total_m = sums[i].m;
             sums[i].total = l;
-        } else if (r < t.rows && sees(t, a, r, split)) {
+        } else if (adds(t, a, r, split)) {
             fold_scales(sums[i].total_m, sums[i].m, &sums[i].total_m, &total_by, &by);
             sums[i].total = fold(sums[i].total, total_by, l, by);
         }
-        if (r < t.rows && threadIdx.x % 32 == 0) {
+        if (threadIdx.x % 32 == 0) {
             s.fold[r][0] = total_by;
             s.fold[r][1] = by;
             s.total[r] = sums[i].total;
@@ -373,10 +440,10 @@ static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) whole_kerne
     constexpr uint32_t EACH = ROWS * DIM / THREADS, APART = THREADS / DIM;
     const struct tile t = a.tiles[blockIdx.x];
     const uint32_t d = threadIdx.x % DIM, first = threadIdx.x / DIM;
-    struct row_sums sums[2];
-    float acc[EACH], total[EACH];
+    struct row_sums sums[2] = {};
+    float acc[EACH], total[EACH] = {};
     load_queries<DIM>(s, t, a);
-    for (uint32_t split = 0; split < t.splits; split++) {
+    for (uint32_t split = first_split(t, a, 0); split < t.splits; split++) {
         attend_split<T, DIM>(s, t, a, split, sums, acc);
         fold_rows<DIM>(s, t, a, split, sums);
         __syncthreads(); /* every thread needs the scales of its rows; the next split's come after its
@@ -384,9 +451,11 @@ static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) whole_kerne
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++) {
             const uint32_t r = first + APART * i;
-            if (split == 0)
+            if (r >= t.rows)
+                continue;
+            if (split == first_split(t, a, r))
                 total[i] = acc[i];
-            else if (r < t.rows && sees(t, a, r, split))
+            else if (adds(t, a, r, split))
                 total[i] = fold(total[i], s.fold[r][0], acc[i], s.fold[r][1]);
         }
     }
@@ -571,6 +640,10 @@ void cuda_attention(struct ops_dev *d, const struct ops_attention *a)
     args.most_rows = p.most_rows;
     args.halves = a->rope_halves;
     args.scale = a->scale;
+    args.q_norm = a->q_norm;
+    args.k_norm = a->k_norm;
+    args.eps = a->norm_eps;
+    args.window = a->window;
     if (kv->shape.type == OPS_KV_F16)
         launch_dim<__half>(args, g, d->stream);
     else

@@ -122,7 +122,8 @@ struct cuda_rows {
 struct cuda_matrix {
     const unsigned char *data;
     const __half *scale;
-    float *out; /* [n][rows] */
+    const float *bias; /* [rows], or NULL */
+    float *out;        /* [n][rows] */
     uint32_t rows;
 };
 
@@ -136,6 +137,8 @@ struct cuda_product {
 
 /* cuda_prepare.cu */
 void cuda_prepare(const struct ops_matmul *m, uint32_t cols, const struct cuda_rows *to, cudaStream_t stream);
+void cuda_norm_add(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n, uint32_t cols,
+                   float *out);
 /* cuda_matvec.cu: quantized weights by at most CUDA_MATVEC_ROWS rows */
 #define CUDA_MATVEC_ROWS 8u
 void cuda_matvec(uint32_t type, const struct cuda_product *p, cudaStream_t stream);
@@ -212,6 +215,21 @@ static __device__ __forceinline__ float exp_f(float x)
 static __device__ __forceinline__ float silu_f(float x)
 {
     return x / (1.0f + exp_f(0.0f - x));
+}
+
+static __device__ __forceinline__ float gelu_f(float x)
+{
+    return x / (1.0f + exp_f(x * fmaf(x * x, -0x1.2444f2p-4f, -0x1.988454p+0f)));
+}
+
+/* The whole sum f of a token's product with a row of weights. */
+static __device__ __forceinline__ void write_sum(const struct cuda_matrix &w, uint32_t token, uint32_t row,
+                                                 bool add, float f)
+{
+    float *out = w.out + (size_t)token * w.rows + row;
+    if (w.bias)
+        f += w.bias[row];
+    *out = add ? *out + f : f;
 }
 
 /* 2^x for x <= 0 within about 2 ulp; 2^-125 below -125, NaN for NaN. */

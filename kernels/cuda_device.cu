@@ -280,7 +280,6 @@ static const char *dev_arithmetic(const struct ops_dev *d)
 extern "C" const struct ops ops_cuda = {
     .name = "cuda",
     .plain_memory = false,
-    .extras = 0, /* none yet */
     .open = dev_open,
     .close = dev_close,
     .describe = dev_describe,
@@ -304,6 +303,6 @@ extern "C" const struct ops ops_cuda = {
     .matmul = cuda_matmul,
     .attention = cuda_attention,
     .gather = cuda_gather,
-    .norm_add = NULL,
+    .norm_add = cuda_norm_add,
     .best = cuda_best,
 };

@@ -65,10 +65,8 @@ template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) float
         f[k] += __shfl_xor_sync(CUDA_ALL, f[k], 1);
         f[k] += __shfl_xor_sync(CUDA_ALL, f[k], 2);
         const uint32_t row = first_row + r, token = first_token + t + 4 * k;
-        if (chain || row >= w.rows || token >= p.n)
-            continue;
-        float *out = w.out + (size_t)token * w.rows + row;
-        *out = p.add ? *out + f[k] : f[k];
+        if (!chain && row < w.rows && token < p.n)
+            write_sum(w, token, row, p.add, f[k]);
     }
 }
 

@@ -73,7 +73,7 @@ void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m)
             const struct ops_weight *w = m->weight[k];
             if (w->type != first->type)
                 continue;
-            p.w[p.count++] = cuda_matrix{ w->data, w->scale, m->out[k], w->rows };
+            p.w[p.count++] = cuda_matrix{ w->data, w->scale, m->bias[k], m->out[k], w->rows };
             done[k] = true;
         }
         multiply(d, first->type, takes_floats(d, first), &p);

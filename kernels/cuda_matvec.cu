@@ -84,10 +84,8 @@ static __global__ void __launch_bounds__(THREADS) matvec(struct cuda_product p)
         }
         __syncthreads(); /* the next piece overwrites what the chains read */
     }
-    if (adds) {
-        float *out = w.out + (size_t)t * w.rows + first_row + r;
-        *out = p.add ? *out + f : f;
-    }
+    if (adds)
+        write_sum(w, t, first_row + r, p.add, f);
 }
 
 template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaStream_t stream)

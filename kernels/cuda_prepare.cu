@@ -1,7 +1,7 @@
 /* Cuda prepare: an input row normed, gated or as it is, then as floats, as bytes, or both.
  *
  *   norm    y[i] = x[i] * f * norm[i],  f = 1 / sqrt(mean(x^2) + eps)
- *   gate    y[i] = silu(x[i]) * x2[i]
+ *   gate    y[i] = silu(x[i]) * x2[i], or gelu(x[i]) * x2[i]
  *   bytes   q = round(y * 127 / amax) and s = amax / 127 for each 32
  *
  * The one decision: squares are summed as the CPU's 16 lanes do, lane i taking columns i, i + 16, ..., so 16
@@ -54,6 +54,8 @@ static __device__ float value_at(const struct prepare_args &a, size_t row, uint3
         return x * factor * a.norm[c];
     if (a.prepare == OPS_SWIGLU)
         return silu_f(x) * a.x2[row + c];
+    if (a.prepare == OPS_GEGLU)
+        return gelu_f(x) * a.x2[row + c];
     return x;
 }
 
@@ -98,6 +100,26 @@ static __global__ void __launch_bounds__(THREADS) prepare_kernel(struct prepare_
         if (a.to.q)
             quantize(a.to, (size_t)blockIdx.x * blocks + b, y);
     }
+}
+
+/* One block of threads a row. */
+static __global__ void __launch_bounds__(THREADS)
+    norm_add_kernel(const float *x, const float *norm, float eps, uint32_t cols, float *out)
+{
+    const size_t row = (size_t)blockIdx.x * cols;
+    const float factor = norm_factor(x + row, cols, eps);
+    for (uint32_t c = threadIdx.x; c < cols; c += THREADS)
+        out[row + c] += x[row + c] * factor * norm[c];
+}
+
+void cuda_norm_add(struct ops_dev *d, const float *x, const float *norm, float eps, uint32_t n, uint32_t cols,
+                   float *out)
+{
+    if (!n)
+        return;
+    cuda_use(d);
+    GPU_LAUNCH(norm_add_kernel, n, THREADS, 0, d->stream, x, norm, eps, cols, out);
+    cuda_launched(d, "norm add");
 }
 
 void cuda_prepare(const struct ops_matmul *m, uint32_t cols, const struct cuda_rows *to, cudaStream_t stream)

@@ -141,10 +141,8 @@ template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) tile(
         const uint32_t e = i % 4, k = i / 4 % 4, high = i / 16;
         const uint32_t row = first_row + warp_row + 16 * high + threadIdx.x % 32 / 4 + 8 * (e / 2);
         const uint32_t token = first_token + warp_token + 8 * k + 2 * (threadIdx.x % 4) + e % 2;
-        if (row >= w.rows || token >= p.n)
-            continue;
-        float *out = w.out + (size_t)token * w.rows + row;
-        *out = p.add ? *out + f[high][k][e] : f[high][k][e];
+        if (row < w.rows && token < p.n)
+            write_sum(w, token, row, p.add, f[high][k][e]);
     }
 }
 

@@ -19,7 +19,6 @@
 struct ops {
     const char *name;  /* "cpu", "cuda" */
     bool plain_memory; /* what alloc() gives is anybody's to read and write: no upload or download needed */
-    uint32_t extras;   /* enum ops_extra: which of them it computes */
     int (*open)(const struct ops_open *how, struct ops_dev **ret_dev, char *err, size_t errlen);
     void (*close)(struct ops_dev *d);
     /* What runs, "avx512 vnni, 2 threads", as long as the device lives. */

@@ -46,15 +46,6 @@ enum ops_prepare {
                      form */
 };
 
-/* What only some architectures ask for. */
-enum ops_extra {
-    OPS_EXTRA_BIAS = 1,      /* ops_matmul.bias */
-    OPS_EXTRA_GEGLU = 2,     /* OPS_GEGLU */
-    OPS_EXTRA_HEAD_NORM = 4, /* ops_attention.q_norm, k_norm */
-    OPS_EXTRA_WINDOW = 8,    /* ops_attention.window */
-    OPS_EXTRA_NORM_ADD = 16, /* norm_add */
-};
-
 /* out[j] (= or +=) weight[j] * prepare(x) + bias[j]: n rows of x, each `cols` floats, rows one after another;
  * out[j] has n rows of weight[j]'s rows. All weights have the same cols and share the prepared (and, for
  * quantized types, once quantized) rows. */

@@ -414,7 +414,6 @@ static void gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint3
 const struct ops ops_ref = {
     .name = "ref",
     .plain_memory = true,
-    .extras = OPS_EXTRA_BIAS | OPS_EXTRA_GEGLU | OPS_EXTRA_HEAD_NORM | OPS_EXTRA_WINDOW | OPS_EXTRA_NORM_ADD,
     .open = dev_open,
     .close = dev_close,
     .describe = dev_describe,

@@ -124,29 +124,6 @@ static int open_rope(struct engine *e, const struct model *m, char *err, size_t 
     return 0;
 }
 
-/* What the model asks for that not every device computes. */
-static int check_extras(const struct ops *ops, const struct model *m, char *err, size_t errlen)
-{
-    const struct model_layer *l = m->layers;
-    const struct {
-        enum ops_extra extra;
-        bool wanted;
-        const char *name;
-    } extras[] = { { OPS_EXTRA_BIAS, l->attn_q_bias || l->attn_k_bias || l->attn_v_bias, "biases" },
-                   { OPS_EXTRA_GEGLU, m->gate == MODEL_GATE_GELU, "GELU gates" },
-                   { OPS_EXTRA_HEAD_NORM, l->attn_q_norm || l->attn_k_norm, "norms of heads" },
-                   { OPS_EXTRA_WINDOW, m->window != 0, "sliding windows" },
-                   { OPS_EXTRA_NORM_ADD, l->attn_post_norm != NULL, "norms after a block" } };
-
-    for (size_t i = 0; i < sizeof extras / sizeof *extras; i++)
-        if (extras[i].wanted && !(ops->extras & extras[i].extra)) {
-            snprintf(err, errlen, "architecture %s has %s, which device %s does not compute", m->arch,
-                     extras[i].name, ops->name);
-            return -ENOTSUP;
-        }
-    return 0;
-}
-
 /* ---- stages ---- */
 
 /* A buffer of max_tokens rows on the device. */
@@ -294,8 +271,6 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
     struct load l = { .file = f, .model = m, .progress = progress, .arg = arg };
     struct engine *e;
     int r = check_options(m, o, err, errlen);
-    if (r == 0)
-        r = check_extras(ops, m, err, errlen);
     if (r < 0)
         return r;
     e = calloc(1, sizeof *e);

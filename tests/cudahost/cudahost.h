@@ -18,7 +18,8 @@ void cudahost_set_deferred(bool on);
  * each (from the start CUDAHOST_MEMORY in MiB or 1024). Everything there was is forgotten: errors, memory,
  * streams. */
 void cudahost_reset(int devices, size_t bytes);
-/* The device answers nothing but errors from now on, until cudahost_reset. */
+/* The device answers nothing but errors from now on, until cudahost_reset. Where the environment's
+ * CUDAHOST_LOSE names a file, this happens to each device that starts a kernel while the file is there. */
 void cudahost_lose_device(int device);
 /* What went wrong last, in words, or "". Also written to stderr as it happens. */
 const char *cudahost_report(void);

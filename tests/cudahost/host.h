@@ -68,5 +68,7 @@ int host_current();
 cudaError_t host_result(cudaError_t e); /* remembers it for cudaGetLastError */
 cudaError_t host_alive();               /* the current device's lasting error */
 extern cudahost_order host_order;
+/* Before a kernel starts: is it time for cudahost.h's CUDAHOST_LOSE? */
+void host_lose_if_told(int device);
 extern uint64_t host_seed, host_launches, host_switches;
 extern bool host_deferred;

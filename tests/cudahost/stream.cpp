@@ -298,6 +298,7 @@ void cudahost_launch(const cudahost_launch_config &c, const void *const *pointer
         return;
     }
     const int device = s->device;
+    host_lose_if_told(device);
     host_launches++;
     give(s, 1u << device | host_dev(device).peers, [=] {
         host_grid g = { c.name, c.grid, c.block, c.shared, &body, host_order, host_seed };

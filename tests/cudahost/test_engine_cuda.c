@@ -76,6 +76,23 @@ Test(engine_cuda, every_weight_type_gives_the_cpus_bits)
     }
 }
 
+Test(engine_cuda, every_architecture_gives_the_cpus_bits)
+{
+    static const struct tiny_shape shapes[] = {
+        { 2, 64, 7, 1, 32, 96, 70, 2, false, 3, .arch = "qwen2" },
+        { 2, 96, 4, 2, 40, 64, 61, 8, true, 4, .arch = "qwen3" },
+        { 6, 64, 3, 1, 32, 96, 99, 8, false, 5, .arch = "gemma3", .window = 40 },
+        { 2, 64, 8, 2, 20, 96, 61, 3, false, 1, .biased = true, .factors = true, .scaling = "yarn" },
+    };
+    cudahost_reset(1, (size_t)256 << 20);
+#ifdef __SANITIZE_ADDRESS__
+    check_chunks(&shapes[2], &cuda, shapes[2].arch);
+#else
+    for (size_t i = 0; i < LENGTH(shapes); i++)
+        check_chunks(&shapes[i], &cuda, shapes[i].arch ? shapes[i].arch : "llama");
+#endif
+}
+
 Test(engine_cuda, kv_in_f32_and_float_activations_give_the_cpus_bits)
 {
     struct engine_options o = cuda;

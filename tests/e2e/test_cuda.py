@@ -56,6 +56,26 @@ def test_what_does_not_fit_on_the_device_is_said(start_server):
     assert "MB are available on the device" in server.log
 
 
+def test_a_lost_device_fails_requests_and_turns_readiness_off(start_server, tmp_path):
+    lost = tmp_path / "lost"
+    server = start_server({**SMALL, "engine.device": "cuda"}, binary=EMULATED, env={"CUDAHOST_LOSE": str(lost)})
+    assert requests.get(f"{server.url}/ready", timeout=10).status_code == 200
+    with requests.post(f"{server.url}/v1/completions", json={"prompt": "Hello", "max_tokens": 200, "stream": True}, stream=True,
+                       timeout=120) as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith(b"data:"))
+        assert b'"text"' in next(lines)
+        lost.touch()
+        rest = b"\n".join(lines)
+    assert b"CUDA device 0" in rest and b'"error"' in rest, rest[-500:]
+    for _ in range(2):
+        reply = requests.post(f"{server.url}/v1/completions", json={"prompt": "Hello", "max_tokens": 4}, timeout=120)
+        assert reply.status_code == 500 and "CUDA device 0" in reply.json()["error"]["message"], reply.text
+    ready = requests.get(f"{server.url}/ready", timeout=10)
+    assert ready.status_code == 503 and ready.json()["status"] == "device lost"
+    assert requests.get(f"{server.url}/health", timeout=10).status_code == 200
+    assert server.log.count("device lost reason=") == 1
+
+
 def test_auto_names_the_cpu_where_an_instruction_set_is_named(start_server):
     server = start_server({**SMALL, "engine.isa": "portable"}, binary=EMULATED)
     assert server.ready["device"].startswith("cpu portable")

@@ -11,15 +11,6 @@
 
 #define TEST_FN static inline __attribute__((unused))
 
-/* What the CUDA device does not compute yet is left out of its cases. */
-#ifdef TEST_CUDA
-#define CASE_PREPARES 3u
-#define CASE_BIASED false
-#else
-#define CASE_PREPARES 4u
-#define CASE_BIASED true
-#endif
-
 struct rng {
     uint64_t state;
 };
@@ -175,8 +166,8 @@ TEST_FN void case_random(struct rng *r, struct product_case *c)
 {
     const uint32_t how = rng_range(r, 0, 3); /* 0: floats; 1: types of 32 columns, mostly; else any */
     const uint32_t small = CASE_QUANTS == 8 ? 5 : CASE_QUANTS;
-    c->prepare = (enum ops_prepare)rng_range(r, OPS_PLAIN, CASE_PREPARES - 1);
-    c->biased = CASE_BIASED && rng_range(r, 0, 1);
+    c->prepare = (enum ops_prepare)rng_range(r, OPS_PLAIN, OPS_GEGLU);
+    c->biased = rng_range(r, 0, 1);
     c->add = rng_next(r) & 1;
     c->n = rng_range(r, 1, 33);
     c->cols = how == 0   ? rng_range(r, 1, 300)

@@ -238,27 +238,3 @@ Test(archs, exact_mode_agrees_with_the_reference)
         free(tokens);
     }
 }
-
-/* A device without what an architecture needs says so and loads nothing. */
-Test(archs, a_device_that_lacks_something_names_it)
-{
-    static const struct {
-        size_t shape;
-        uint32_t extras;
-        const char *what;
-    } cases[] = { { 0, ~(uint32_t)OPS_EXTRA_BIAS, "architecture llama has biases" },
-                  { 3, ~(uint32_t)OPS_EXTRA_HEAD_NORM, "architecture qwen3 has norms of heads" },
-                  { 4, ~(uint32_t)OPS_EXTRA_GEGLU, "architecture gemma3 has GELU gates" },
-                  { 4, ~(uint32_t)OPS_EXTRA_WINDOW, "architecture gemma3 has sliding windows" },
-                  { 4, ~(uint32_t)OPS_EXTRA_NORM_ADD, "architecture gemma3 has norms after a block" } };
-    for (size_t i = 0; i < LENGTH(cases); i++) {
-        struct rig r = rig_open(&shapes[cases[i].shape], &usual);
-        struct ops ops = ops_cpu;
-        struct engine *e;
-        char err[512] = "";
-        ops.extras &= cases[i].extras;
-        cr_expect_eq(engine_open_on(&ops, r.f, r.m, &usual, NULL, NULL, &e, err, sizeof err), -ENOTSUP);
-        cr_expect(strstr(err, cases[i].what) && strstr(err, "which device cpu does not compute"), "%s", err);
-        rig_close(&r);
-    }
-}
