@@ -724,3 +724,40 @@ Test(tokenizer, takes_time_in_proportion_whatever_the_merges_and_special_tokens)
     free(long_text);
     tokenizer_free(t);
 }
+
+/* Texts whose pieces are short but end only where one has looked far ahead, if one looks without care. */
+Test(tokenizer, every_pre_tokenizer_takes_time_in_proportion)
+{
+    static const char *const pres[] = { "default", "gpt-2", "llama-bpe", "qwen2", "deepseek-llm" };
+    static const char *const parts[] = {
+        "\xe2\x80\x83 ",  "1", "1\xd9\xa3", "\n ", " \t", "!", "\xe3\x80\x80", "\xc2\xac\xe0\xa4\x80",
+        "x\xe2\x80\x83 ", "'", "a\xc3\xa9"
+    };
+    char texts[256][4], *text = malloc(1 << 19);
+    const char *tokens[256], *merges[1];
+    byte_texts(texts, tokens);
+    for (size_t p = 0; p < sizeof pres / sizeof pres[0]; p++) {
+        struct vocab v = { .model = "gpt2",
+                           .pre = pres[p],
+                           .tokens = tokens,
+                           .n_tokens = 256,
+                           .merges = merges,
+                           .n_merges = 0,
+                           .bos = -1,
+                           .eos = -1,
+                           .add_bos = -1 };
+        struct tokenizer *t = must_open(&v);
+        for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+            size_t part = strlen(parts[i]), len = 0;
+            for (; len + part < 1 << 19; len += part)
+                memcpy(text + len, parts[i], part);
+            takes_time(t, pres[p], text, len, 0);
+        }
+        memset(text, ' ', 1 << 19);
+        memcpy(text, "\xc2\xac", 2);
+        memcpy(text + (1 << 19) - 2, "\xc2\xac", 2);
+        takes_time(t, pres[p], text, 1 << 19, 0);
+        tokenizer_free(t);
+    }
+    free(text);
+}
