@@ -10,6 +10,7 @@ from pathlib import Path
 import gguf
 import pytest
 import regex
+import requests
 from conftest import ROOT
 from test_unicode import LETTER, NUMBER, OTHER, PUNCTUATION, SPACE, read_table
 
@@ -352,6 +353,30 @@ def test_sentencepiece_adds_what_the_model_wants(opened):
     tokenizer = opened("llama", tokens, types, scores=scores)
     assert tokenizer([(b"", ADD_SPECIAL), (b"<s>a</s>", PARSE_SPECIAL), (b"a??b", 0)]) == [
         ([1], b"<s>"), ([1, 4, 3, 2], b"<s> a</s>"), ([4, 3, 0, 0, 0], b" a<unk><unk><unk>")]
+
+
+def test_a_server_speaks_through_a_sentencepiece_vocabulary(start_server, make_model):
+    server = start_server({"engine.threads": 1}, model=make_model("--layers", "2", "--tokenizer", "llama"))
+
+    def post(path, **body):
+        reply = requests.post(server.url + path, json=body, timeout=60)
+        assert reply.status_code == 200, reply.text
+        return reply
+
+    for text in ["the harbour", " two  spaces", "café 🙂", "a<|im_end|>b", ""]:
+        tokens = post("/tokenize", content=text).json()["tokens"]
+        # A space before text after a special token is not taken back: nobody knows whose it was.
+        assert post("/detokenize", tokens=tokens).json()["content"] == text.replace("<|im_end|>b", "<|im_end|> b")
+    assert post("/detokenize", tokens=[]).json()["content"] == ""
+    pieces = post("/tokenize", content="the 🙂", with_pieces=True).json()["tokens"]
+    assert pieces[0]["piece"].startswith(" t") and [p["piece"] for p in pieces[-4:]] == [[b] for b in "🙂".encode()]
+
+    smile = [p["id"] for p in pieces[-4:]]
+    body = {"prompt": "the harbour", "max_tokens": 6, "temperature": 0, "stream": True, "logit_bias": {smile[0]: 100}}
+    lines = [json.loads(line[6:]) for line in post("/v1/completions", **body).content.decode().splitlines()
+             if line.startswith("data: {")]
+    # Bytes that never become a character come out as one replacement each.
+    assert "".join(line["choices"][0]["text"] for line in lines if line["choices"]) == "\ufffd" * 6
 
 
 @pytest.mark.long
