@@ -219,6 +219,21 @@ def gemma_model():
 
 
 @pytest.fixture(scope="session")
+def logits_of():
+    """logits_of(model, ids, "exact" or "usual", chunk=64) -> the engine's logits, [position, vocabulary]."""
+    import numpy as np  # here: few tests need it, and it takes its time
+
+    program = Path(os.environ.get("BERTH_BUILD", ROOT / "build")) / "tests" / "logits_of"
+
+    def run(model, ids, mode, chunk=64):
+        done = subprocess.run([program, model, mode, str(chunk)], input=" ".join(map(str, ids)).encode(), capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        return np.frombuffer(done.stdout, np.float32).reshape(len(ids), -1)
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def session_server(berth_bin, synthetic_model):
     server = _start(berth_bin, synthetic_model, {"engine.threads": 1})
     try:
