@@ -139,6 +139,15 @@ static void make_choosy(struct sched_job *job, int kind)
     }
 }
 
+/* A prompt that repeats itself makes for drafts. */
+static int32_t *repeating(uint32_t seed)
+{
+    int32_t *p = prompt_of(seed, 60);
+    for (int i = 20; i < 60; i++)
+        p[i] = p[i % 10];
+    return p;
+}
+
 Test(sched_solo, drafts_change_the_speed_and_not_a_word)
 {
     uint32_t right = 0;
@@ -148,9 +157,7 @@ Test(sched_solo, drafts_change_the_speed_and_not_a_word)
         heard_init(&alone);
         heard_init(&beside);
         heard_init(&other);
-        int32_t *p = prompt_of(8, 60), *q = prompt_of(9, 10);
-        for (int i = 20; i < 60; i++) /* a prompt that repeats itself makes for drafts */
-            p[i] = p[i % 10];
+        int32_t *p = repeating(8), *q = prompt_of(9, 10);
         struct sched_job job = job_of(p, 60, 200, &alone);
         make_choosy(&job, kind);
         run_job(&r, &job);
@@ -186,9 +193,7 @@ Test(sched_solo, a_stop_string_and_a_limit_end_a_draft_where_they_would_end_it_a
     struct rig r = rig_open(&rig_options, 4096);
     struct heard whole, cut, next;
     heard_init(&whole);
-    int32_t *p = prompt_of(8, 60);
-    for (int i = 20; i < 60; i++)
-        p[i] = p[i % 10];
+    int32_t *p = repeating(8);
     struct sched_job job = job_of(p, 60, 120, &whole);
     run_job(&r, &job);
     for (uint32_t limit = 1; limit <= 40; limit++) {
@@ -197,6 +202,9 @@ Test(sched_solo, a_stop_string_and_a_limit_end_a_draft_where_they_would_end_it_a
         job = job_of(p, 60, limit, &cut);
         run_job(&r, &job);
         cr_assert_eq(cut.n_tokens, limit);
+        /* With the prompt's last token as many are guessed as there may be beside the one that is sure. */
+        if (limit <= 2)
+            cr_expect_eq(cut.timings.drafted, limit - 1);
         cr_assert_arr_eq(cut.tokens, whole.tokens, limit * sizeof(int32_t));
         /* And what it left is what it says it is. */
         job = job_of(p, 60, 60, &next);
@@ -209,6 +217,87 @@ Test(sched_solo, a_stop_string_and_a_limit_end_a_draft_where_they_would_end_it_a
     rig_close(&r);
     heard_clear(&whole);
     free(p);
+}
+
+Test(sched_solo, a_draft_is_no_longer_than_a_window)
+{
+    struct sched_options o = rig_options;
+    struct heard wanted, h;
+    int32_t *p = repeating(8);
+    struct sched_job job = job_of(p, 60, 120, NULL);
+    cold_run(&job, &wanted);
+    cr_assert_gt(wanted.timings.accepted, 0);
+    o.rows = 1;
+    o.chunk_tokens = 3;
+    struct rig r = rig_open(&o, 4096);
+    heard_init(&h);
+    job.arg = &h;
+    run_job(&r, &job);
+    cr_expect_eq(h.stop, SCHED_STOP_LENGTH, "%s", h.error);
+    cr_expect_gt(h.timings.accepted, 0);
+    expect_same(&wanted, &h, "in windows of three tokens");
+    rig_close(&r);
+    heard_clear(&wanted);
+    heard_clear(&h);
+    free(p);
+}
+
+Test(sched_solo, what_one_requests_drafts_taught_says_nothing_of_the_next)
+{
+    struct rig r = rig_open(&rig_options, 4096);
+    struct heard wanted, h[2];
+    int32_t *p = repeating(8), *q = repeating(11);
+    struct sched_job job = job_of(p, 60, 120, NULL);
+    cold_run(&job, &wanted);
+    for (int i = 0; i < 2; i++) {
+        heard_init(&h[i]);
+        job = job_of(i ? p : q, 60, 120, &h[i]);
+        job.sampling.temperature = i ? 0 : 0.8f;
+        run_job(&r, &job);
+    }
+    cr_assert_gt(h[0].timings.drafted, h[0].timings.accepted, "its guesses were right");
+    cr_expect_eq(h[1].timings.drafted, wanted.timings.drafted);
+    cr_expect_eq(h[1].timings.accepted, wanted.timings.accepted);
+    rig_close(&r);
+    heard_clear(&wanted);
+    heard_clear(&h[0]);
+    heard_clear(&h[1]);
+    free(p);
+    free(q);
+}
+
+static struct sched *ended_early;
+
+static void end_before_the_block_is_full(void *arg, const struct sched_event *ev)
+{
+    struct heard *h = arg;
+    if (ev->kind == SCHED_EV_TEXT && 60 + ev->timings.generated >= 256 - 6)
+        sched_cancel(ended_early, h->job);
+    heard_event(arg, ev);
+}
+
+Test(sched_solo, a_guess_is_not_worth_somebodys_history)
+{
+    struct rig r = rig_open(&rig_options, 512); /* 8 blocks: four are kept, and the answer fills four */
+    struct heard kept, h;
+    int32_t *p = repeating(8), *q = prompt_of(12, 256);
+    heard_init(&kept);
+    heard_init(&h);
+    struct sched_job job = job_of(q, 256, 1, &kept);
+    job.id_slot = 2;
+    run_job(&r, &job);
+    ended_early = r.s;
+    job = job_of(p, 60, 400, &h);
+    job.on_event = end_before_the_block_is_full;
+    run_job(&r, &job);
+    cr_expect_eq(h.stop, SCHED_STOP_CANCELLED);
+    cr_expect_gt(h.timings.accepted, 20, "%u guesses were right", h.timings.accepted);
+    SAME(placements(&r, 0, text, sizeof text), "place 2<- 0, place main<- 0");
+    rig_close(&r);
+    heard_clear(&kept);
+    heard_clear(&h);
+    free(p);
+    free(q);
 }
 
 Test(sched_solo, somebody_else_promotes_the_one_on_main_and_nothing_is_read_again)
