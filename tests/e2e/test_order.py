@@ -55,8 +55,9 @@ def run_all(conversations):
 
 
 def crowd(start_server, model, order):
-    """Sixteen conversations in a closed loop on eight slots, with memory for six of them at their full length. Two run at a time,
-    so that reading is most of the work, as it is with prompts of real length."""
+    """Sixteen conversations in a closed loop on eight slots, with memory for six of them at their full length. Two run at a time:
+    with as many rows as slots nothing would be kept that does not run, since whoever has been answered loses the slot, or the
+    memory, to one that waits before the next turn comes."""
     longest = FIRST + TURNS * (SAID + HEARD + 8)
     server = start_server({"engine.threads": 1, "engine.slots": 8, "engine.rows": 2, "engine.kv_tokens": 6 * longest,
                            "model.context": 2 * longest, "queue.order": order}, model=model)
