@@ -324,6 +324,16 @@ int check_windows(const struct config *c, uint32_t *ret_groups, bool *ret_padded
     return 0;
 }
 
+static void warn_of_groups(const struct config *c, const struct loaded *l)
+{
+    if (l->groups < c->engine.stages)
+        log_write(LOG_WARN, "groups",
+                  "groups=%u stages=%" PRId64
+                  " slots=%u reason=\"fewer groups than stages: a group's window is in "
+                  "one stage at a time, and the others wait\"",
+                  l->groups, c->engine.stages, l->slots);
+}
+
 static int load_parts(const struct config *c, struct loaded *l, char *err, size_t errlen)
 {
     struct gguf *f = NULL;
@@ -352,6 +362,8 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
         r = choose_sizes(c, m, l, err, errlen);
     if (r == 0)
         r = open_engine(c, f, m, l, err, errlen);
+    if (r == 0)
+        warn_of_groups(c, l);
     model_free(m);
     gguf_close(f);
     return r;

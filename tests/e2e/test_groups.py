@@ -4,6 +4,7 @@ Every answer is compared with that of a server that reuses nothing and has one s
 """
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,9 @@ def engine(h):
 
 def test_groups_and_padding_are_told(house):
     assert engine(house({"engine.slots": 12, "engine.stages": 3})) == (3, 3, True)
-    assert engine(house({"engine.slots": 8, "engine.stages": 3})) == (3, 2, True)
+    fewer = house({"engine.slots": 8, "engine.stages": 3})
+    assert engine(fewer) == (3, 2, True)
+    assert re.search(r"warn groups groups=2 stages=3 slots=8 reason=", fewer.server.log)
     assert engine(house({"engine.slots": 8, "engine.groups": 4, "engine.windows": "padded"})) == (1, 4, False)
 
 

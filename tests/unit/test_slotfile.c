@@ -227,6 +227,19 @@ Test(slotfile, what_this_server_cannot_use_is_refused_by_name)
     expect_refused(&kind, &h, &limits, "136 tokens of turns are more than the 135 there are");
 }
 
+Test(slotfile, one_that_holds_nothing_is_refused)
+{
+    const struct slotfile_history none = { 0 };
+    struct slotfile *f;
+    uint64_t bytes;
+    char err[400] = "";
+    cr_assert_eq(slotfile_create(dir, "x", &kind, &none, NULL, &f, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(slotfile_finish(f, &bytes, err, sizeof err), 0, "%s", err);
+    slotfile_close(f);
+    cr_expect_eq(try_read("x", &limits, err), -EINVAL);
+    cr_expect_str_eq(err, "x: it holds 0 tokens, this server's context allows 1 to 4096");
+}
+
 /* A header with another version, right in itself. */
 static void set_version(struct bytes *b, uint32_t version)
 {
