@@ -29,11 +29,11 @@ struct sched_slot_done {
 /* What a file of this engine's says of itself beside the model's and the tokenizer's fingerprints. */
 void sched_slot_kind(const struct engine *e, const char *model_name, struct slotfile_kind *ret_kind);
 
-/* Errors, with err: -EBUSY: a request runs there, or took it meanwhile, or another call is at work; -ENODATA:
- * there is nothing to save; -ENOMEM: the pool has no room; -ECANCELED; and those of slotfile.h. After each
- * the slot is as it was, and no file has changed. All must have returned before sched_stop. */
+/* Errors, with err: -EBUSY: a request runs there, or needed its memory meanwhile, or another call is at work;
+ * -ENODATA: there is nothing to save; -ENOMEM: the pool has no room; -ECANCELED; and those of slotfile.h.
+ * After each the slot is as it was, and no file has changed. All must have returned before sched_stop. */
 int sched_slot_erase(struct sched *s, int32_t slot, uint32_t *ret_tokens, char *err, size_t errlen);
-/* The slot is kept from other requests until it is saved. */
+/* The slot, or main, is kept from other requests until it is saved. */
 int sched_slot_save(struct sched *s, const struct sched_slot_call *c, struct sched_slot_done *ret, char *err,
                     size_t errlen);
 /* The slot keeps what it has until all of the file is there and right; then the next prompt finds it. */

@@ -98,7 +98,7 @@ static bool main_is_kept(const struct sched *s)
 bool solo_start(struct sched *s, struct job *j)
 {
     uint32_t at = s->h.n, source = SLOTS_NONE, n = 0;
-    if (j->max_new - j->generated < 2 || j->id_slot >= 0 || j->one_of_several)
+    if (j->max_new - j->generated < 2 || j->id_slot >= 0 || j->one_of_several || visits_main(s))
         return false;
     if (claim_reuses(j))
         source = slots_prompt_longest(s->h.table, j->prompt, &n);
@@ -165,7 +165,7 @@ bool solo_promote(struct sched *s, uint32_t reserved)
 
 static struct job *left_alone(const struct sched *s)
 {
-    struct job *j = s->n_running == 1 && !s->waiting ? s->running[0] : NULL;
+    struct job *j = s->n_running == 1 && !s->waiting && !visits_main(s) ? s->running[0] : NULL;
     if (!j || j->at == s->h.n || j->returned >= RETURNS_MAX || j->id_slot >= 0 || j->one_of_several)
         return NULL;
     bool decodes = reading_is_stream(s, j) && !j->flying;

@@ -209,7 +209,7 @@ static int get(struct sched *s, struct visit_call *c)
     uint64_t begin_ns = clock_now_ns();
     c->index = v->index;
     if (h->version != v->version || h->n < v->n || !h->reliable)
-        return fail(s, c, -EBUSY, "a request took it, or its memory was needed, while it was being saved");
+        return fail(s, c, -EBUSY, "its memory was needed while it was being saved");
     c->n = 0;
     while (c->at + c->n < v->n && (c->n + SESSION_IO_TOKENS) * c->token_bytes <= c->size) {
         uint32_t from = c->at + c->n, n;
@@ -261,6 +261,11 @@ bool visits_give_way(struct sched *s)
     session_cut(s->h.incoming, 0);
     s->visits.gave_way = true;
     return true;
+}
+
+bool visits_main(const struct sched *s)
+{
+    return s->visits.kind != VISIT_ERASE && s->visits.index == s->h.n;
 }
 
 uint32_t visits_spared(const struct sched *s)

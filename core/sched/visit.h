@@ -2,9 +2,9 @@
  * bring one in, to empty it. A visitor's thread leaves a call and waits; the scheduler answers calls between
  * windows, no more than VISIT_MS of them while requests run.
  *
- * A slot that is visited is excluded: requests are placed elsewhere. What comes in lies beside the histories
- * until it is complete; memory that requests need is taken from it before they wait.
- * Lock: visits.lock, a leaf, guards the calls. Tests: tests/unit/test_slotio.c */
+ * A slot that is visited is excluded, and main runs nothing: requests are placed elsewhere. What comes in
+ * lies beside the histories until it is complete; memory that requests need is taken from it before they
+ * wait. Lock: visits.lock, a leaf, guards the calls. Tests: tests/unit/test_slotio.c */
 #pragma once
 #include "sched/slotfile.h"
 #include "slots/slots.h"
@@ -60,6 +60,8 @@ bool visits_serve(struct sched *s);
 /* Memory is needed: what has come in so far goes, and what it was to replace is spared no longer. False when
  * nothing comes in. */
 bool visits_give_way(struct sched *s);
+/* Main is being saved or restored: it is for no request until then, as a slot is that is excluded. */
+bool visits_main(const struct sched *s);
 /* The history that must not lose its end now, because it is the one to be replaced; SLOTS_NONE. */
 uint32_t visits_spared(const struct sched *s);
 /* The scheduler ends: what has come in goes. Nobody may be visiting. */

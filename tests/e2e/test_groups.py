@@ -55,10 +55,11 @@ def house(start_server, deep_model, cold, root):
 # The answers
 
 
-@pytest.mark.parametrize("stages, groups, windows", [
-    (1, 4, "active"), (2, 2, "active"), (3, 4, "active"), (4, 1, "active"), (1, 1, "padded"), (2, 2, "padded"), (3, 2, "padded")])
-def test_a_crowd_is_answered_as_if_each_were_alone(house, stages, groups, windows):
-    h = house({"engine.slots": 8, "engine.stages": stages, "engine.groups": groups, "engine.windows": windows,
+@pytest.mark.parametrize("slots, stages, groups, windows", [
+    (8, 1, 4, "active"), (8, 2, 2, "active"), (256, 3, 4, "active"), (8, 4, 1, "active"), (8, 1, 1, "padded"), (8, 2, 2, "padded"),
+    (8, 3, 2, "padded")])
+def test_a_crowd_is_answered_as_if_each_were_alone(house, slots, stages, groups, windows):
+    h = house({"engine.slots": slots, "engine.stages": stages, "engine.groups": groups, "engine.windows": windows,
                "engine.kv_tokens": 4096, "model.context": 4096})
     rng = random.Random(stages * 10 + groups)
     crowd = Crowd(h)

@@ -395,11 +395,13 @@ Test(slotfile, what_a_killed_process_left_is_removed_and_nothing_else)
         touch(stay[i]);
     for (size_t i = 0; i < sizeof go / sizeof *go; i++)
         touch(go[i]);
+    cr_assert_eq(symlinkat("x", dir, "link~0123456789abcdef"), 0);
     cr_assert_eq(slotfile_create(dir, "z", &kind, &history, tokens, &f, err, sizeof err), 0);
     cr_expect_eq(slotfile_sweep(dir), 2);
+    cr_expect_eq(faccessat(dir, "link~0123456789abcdef", F_OK, 0), 0, "no file of ours is a link");
     for (size_t i = 0; i < sizeof stay / sizeof *stay; i++)
         cr_expect_eq(faccessat(dir, stay[i], F_OK, 0), 0, "%s", stay[i]);
-    cr_expect_eq(n_files(), 7);
+    cr_expect_eq(n_files(), 8);
     for (uint32_t at = 0; at < TOKENS; at += 64)
         cr_expect_eq(
             slotfile_write(f, kv + at * TOKEN_BYTES, TOKENS - at < 64 ? TOKENS - at : 64, err, sizeof err),

@@ -421,6 +421,36 @@ Test(slotio, a_slot_that_is_saved_is_nobodys_not_even_by_its_number)
     free(b);
 }
 
+Test(slotio, main_too_is_nobodys_while_it_is_saved)
+{
+    struct rig r = open_rig(&rig_options, 2048);
+    int32_t *a = prompt_of(17, 150), *b = prompt_of(18, 100);
+    struct heard h;
+    talk(&r, a, 150, 5, -1, 0, &h);
+    cr_expect_eq(h.slot, SCHED_MAIN);
+    heard_clear(&h);
+    struct other other = { .r = &r, .c = call_of(SCHED_MAIN, "a") };
+    other.c.stop = halted;
+    atomic_store(&halt.asked, 1);
+    pthread_create(&other.thread, NULL, other_main, &other);
+    while (atomic_load(&halt.asked) < 2)
+        sched_yield();
+    talk(&r, b, 100, 60, -1, 0, &h); /* alone, and with more to go than the way to main is worth */
+    cr_expect_geq(h.slot, 0, "slot %d", h.slot);
+    cr_expect_geq(h.last_slot, 0, "slot %d", h.last_slot);
+    heard_clear(&h);
+    atomic_store(&halt.go, true);
+    pthread_join(other.thread, NULL);
+    cr_expect_eq(other.rc, 0, "%s", other.err);
+    cr_expect_eq(other.done.tokens, 154);
+    talk(&r, b, 100, 5, -1, 0, &h);
+    cr_expect_eq(h.slot, SCHED_MAIN, "it is to be had again");
+    heard_clear(&h);
+    rig_close(&r);
+    free(a);
+    free(b);
+}
+
 /* A file may be right in all its checksums and hold what no model ever computed. */
 Test(slotio, keys_and_values_that_are_no_numbers_harm_nobody_else)
 {
