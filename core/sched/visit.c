@@ -200,15 +200,15 @@ static bool time_is_over(const struct sched *s, uint64_t begin_ns)
     return s->n_running && clock_now_ns() - begin_ns >= VISIT_MS * NS_PER_MS;
 }
 
-/* Its first n tokens are what they were even when a request goes on behind them; not when it was cut or
- * another one lies there. */
+/* Its first n tokens are what they were unless it was cut, lost or replaced, all of which change the version.
+ */
 static int get(struct sched *s, struct visit_call *c)
 {
     const struct visits *v = &s->visits;
     const struct slots_history *h = slots_at(s->h.table, v->index);
     uint64_t begin_ns = clock_now_ns();
     c->index = v->index;
-    if (h->version != v->version || h->n < v->n || !h->reliable)
+    if (h->version != v->version)
         return fail(s, c, -EBUSY, "its memory was needed while it was being saved");
     c->n = 0;
     while (c->at + c->n < v->n && (c->n + SESSION_IO_TOKENS) * c->token_bytes <= c->size) {

@@ -53,26 +53,50 @@ Test(sched_queue, the_fewest_tokens_to_read_go_first)
     queue_close(&r, &c);
 }
 
-Test(sched_queue, by_arrival_the_first_to_come_goes_first)
+static const struct heard *ends[CAST];
+static unsigned n_ends;
+
+static void note_end(void *arg, const struct sched_event *ev)
 {
-    for (int by_arrival = 0; by_arrival < 2; by_arrival++) {
-        struct sched_options o = rig_options;
-        o.rows = 1;
-        o.by_arrival = by_arrival;
-        struct rig r = rig_open(&o, 4096);
-        struct cast c = { 0 };
-        cast_job(&c, 0, prompt_of(1, 10), 10, 10);
-        cast_job(&c, 1, prompt_of(2, 200), 200, 2);
-        cast_job(&c, 2, prompt_of(3, 20), 20, 2);
-        rig_shut();
-        cr_assert_eq(submit(&r, &c.job[0]), 0);
-        enter(&r, &c, 1);
-        enter(&r, &c, 2);
-        rig_open_gate();
-        wait_all(&c, 0, 2);
-        cr_expect_eq(c.h[1].start_order < c.h[2].start_order, by_arrival);
-        queue_close(&r, &c);
+    if (ev->kind == SCHED_EV_DONE)
+        ends[n_ends++] = arg;
+    heard_event(arg, ev);
+}
+
+/* Three prompts of 300, 200 and 100 tokens, that begin alike or not; `order`: in which they end. Returns how
+ * much of the first was read when the last got its slot. */
+static uint32_t three_come(bool by_arrival, uint32_t rows, bool alike, const char *order)
+{
+    struct sched_options o = rig_options;
+    o.by_arrival = by_arrival;
+    o.rows = rows;
+    struct rig r = rig_open(&o, 4096);
+    struct cast c = { 0 };
+    n_ends = 0;
+    rig_shut();
+    for (uint32_t i = 0; i < 3; i++) {
+        cast_job(&c, (int)i, prompt_of(alike ? 1 : 1 + i, 300), 300 - 100 * i, 1);
+        c.job[i].on_event = note_end;
+        c.h[i].beside = &c.h[0];
+        if (i)
+            rig_await_window();
+        cr_assert_eq(submit(&r, &c.job[i]), 0);
     }
+    rig_open_gate();
+    wait_all(&c, 0, 2);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(ends[i], &c.h[order[i] - '0'], "%u rows, arrival %d, place %d", rows, by_arrival, i);
+    uint32_t beside = c.h[2].beside_read;
+    queue_close(&r, &c);
+    return beside;
+}
+
+Test(sched_queue, by_arrival_all_are_let_in_and_read_in_that_order)
+{
+    cr_expect_lt(three_come(true, 4, false, "012"), 100, "slots are taken at once");
+    cr_expect_lt(three_come(true, 4, true, "012"), 100, "and nobody waits for what another reads");
+    three_come(true, 1, false, "012");
+    three_come(false, 1, false, "021");
 }
 
 Test(sched_queue, one_that_has_waited_long_goes_before_all_others)
@@ -232,10 +256,15 @@ Test(sched_queue, when_only_held_slots_are_free_another_goes_first)
     queue_close(&r, &c);
 }
 
+/* Nor by arrival. */
 Test(sched_queue, no_slot_is_held_against_one_that_has_waited_long)
 {
-    for (int aged = 0; aged < 2; aged++) {
-        struct rig r = queue_open(2, 2, 4096);
+    for (int how = 0; how < 3; how++) {
+        struct sched_options o = rig_options;
+        bool aged = how == 1, goes = how > 0;
+        o.rows = o.slots = 2;
+        o.by_arrival = how == 2;
+        struct rig r = rig_open(&o, 4096);
         struct cast c = { 0 };
         fill_slots(&r, &c, 1);
         cast_job(&c, 3, prompt_of(20, 10), 10, 100);
@@ -249,8 +278,8 @@ Test(sched_queue, no_slot_is_held_against_one_that_has_waited_long)
         enter(&r, &c, 5);
         rig_open_gate();
         wait_all(&c, 3, 5);
-        cr_expect_eq(c.h[4].start_order < c.h[5].start_order, aged);
-        cr_expect_eq(c.h[5].at_start.cached, aged ? 0 : 60);
+        cr_expect_eq(c.h[4].start_order < c.h[5].start_order, goes);
+        cr_expect_eq(c.h[5].at_start.cached, goes ? 0 : 60);
         queue_close(&r, &c);
     }
 }

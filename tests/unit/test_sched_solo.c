@@ -271,7 +271,7 @@ static struct sched *ended_early;
 static void end_before_the_block_is_full(void *arg, const struct sched_event *ev)
 {
     struct heard *h = arg;
-    if (ev->kind == SCHED_EV_TEXT && 60 + ev->timings.generated >= 256 - 6)
+    if (ev->kind == SCHED_EV_TEXT && 60 + ev->timings.generated >= 256 - 1)
         sched_cancel(ended_early, h->job);
     heard_event(arg, ev);
 }

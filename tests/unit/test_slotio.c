@@ -396,6 +396,7 @@ Test(slotio, a_slot_that_is_saved_is_nobodys_not_even_by_its_number)
     struct rig r = open_rig(&rig_options, 2048);
     int32_t *a = prompt_of(17, 150), *b = prompt_of(18, 100);
     struct heard h;
+    uint32_t n;
     talk(&r, a, 150, 5, 0, 0, &h);
     heard_clear(&h);
     struct other other = { .r = &r, .c = call_of(0, "a") };
@@ -410,12 +411,44 @@ Test(slotio, a_slot_that_is_saved_is_nobodys_not_even_by_its_number)
     talk(&r, a, 150, 5, 0, 0, &h);
     cr_expect_eq(h.timings.cached, 149, "its prefix is there for all");
     heard_clear(&h);
+    cr_expect_eq(save(&r, 1, "b"), -EBUSY);
+    cr_expect_str_eq(err, "slot 1: slot 0 is being saved or restored, one at a time");
+    cr_expect_eq(erase(&r, 0, &n), -EBUSY);
+    cr_expect_str_eq(err, "slot 0: it is being saved or restored");
+    cr_expect_eq(erase(&r, 7, &n), 0, "another one: %s", err);
     atomic_store(&halt.go, true);
     pthread_join(other.thread, NULL);
     cr_expect_eq(other.rc, 0, "%s", other.err);
     talk(&r, b, 100, 5, 0, 0, &h);
     cr_expect_eq(h.slot, 0, "it is to be had again");
     heard_clear(&h);
+    rig_close(&r);
+    free(a);
+    free(b);
+}
+
+Test(slotio, a_history_that_loses_its_end_meanwhile_is_not_saved)
+{
+    struct rig r = open_rig(&rig_options, 512); /* 8 blocks */
+    int32_t *a = prompt_of(17, 250), *b = prompt_of(18, 250);
+    struct heard h;
+    talk(&r, a, 250, 5, 0, 0, &h);
+    heard_clear(&h);
+    struct other other = { .r = &r, .c = call_of(0, "a") };
+    other.c.stop = halted;
+    atomic_store(&halt.asked, 1);
+    pthread_create(&other.thread, NULL, other_main, &other);
+    while (atomic_load(&halt.asked) < 2)
+        sched_yield();
+    talk(&r, b, 250, 100, -1, 0, &h); /* six blocks */
+    cr_expect_eq(h.stop, SCHED_STOP_LENGTH, "%s", h.error);
+    heard_clear(&h);
+    cr_expect_lt(slot_of(&r, 0).tokens, 254);
+    atomic_store(&halt.go, true);
+    pthread_join(other.thread, NULL);
+    cr_expect_eq(other.rc, -EBUSY);
+    cr_expect_str_eq(other.err, "slot 0: its memory was needed while it was being saved");
+    cr_expect_eq(faccessat(other.c.dir, "a", F_OK, 0), -1);
     rig_close(&r);
     free(a);
     free(b);
