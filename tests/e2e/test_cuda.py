@@ -1,13 +1,15 @@
 """The server with engine.device: on emulated devices it says what it says on the CPU, to the letter; where there is none it says so."""
 import os
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import requests
 
-BUILD = Path(os.environ.get("BERTH_BUILD", Path(__file__).resolve().parents[2] / "build"))
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("BERTH_BUILD", ROOT / "build"))
 EMULATED = BUILD / "tests" / "cudahost" / "berth_cudahost"
 # Greedy; from the best logits alone; with their probabilities; and with something that needs all of them.
 BODIES = [{"prompt": "Once upon a time", "temperature": 0},
@@ -74,6 +76,18 @@ def test_a_lost_device_fails_requests_and_turns_readiness_off(start_server, tmp_
     assert ready.status_code == 503 and ready.json()["status"] == "device lost"
     assert requests.get(f"{server.url}/health", timeout=10).status_code == 200
     assert server.log.count("device lost reason=") == 1
+
+
+def test_a_type_that_the_device_does_not_multiply_is_for_the_cpu(start_server, tmp_path):
+    model = tmp_path / "kquant.gguf"
+    subprocess.run([sys.executable, ROOT / "tools/make-model", "--type", "Q4_K", "--embd", "256", "--ff", "256", "--layers", "1", "--heads", "4",
+                    "--kv-heads", "2", model],
+                   check=True, timeout=100)
+    server = start_server(SMALL, model=model, binary=EMULATED)
+    assert server.ready["device"].startswith("cpu")
+    assert server.log.count("device using=cpu reason=") == 1 and "the CUDA device does not multiply it yet" in server.log
+    server = start_server({**SMALL, "engine.device": "cuda"}, model=model, binary=EMULATED, wait=False)
+    assert server.process.wait(60) == 1 and "the CUDA device does not multiply it yet" in server.log
 
 
 def test_auto_names_the_cpu_where_an_instruction_set_is_named(start_server):
