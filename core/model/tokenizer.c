@@ -108,8 +108,8 @@ struct seen {
 struct encoding {
     const struct tokenizer *t;
     const char *text; /* the whole of it, as the encoder wants it */
-    char *spaced;     /* SentencePiece-style: where that is put together, owned */
-    size_t n_spaced;
+    char *prefixed;   /* where that is put together when spaces are to be added, owned */
+    size_t n_prefixed;
     int32_t *ids;
     size_t n, cap;
     struct bpe_work work;
@@ -199,27 +199,28 @@ static int encode_plain(struct encoding *e, size_t at, size_t end)
     return 0;
 }
 
-/* The same for text[at..end) of what the caller gave: SentencePiece-style encoders want it otherwise. */
+/* The same for text[at..end), with a space before it where the model wants one. */
 static int encode_between(struct encoding *e, const char *text, size_t at, size_t end)
 {
-    size_t start = e->n_spaced;
-    if (e->t->pre || at == end)
+    size_t start = e->n_prefixed;
+    if (!e->prefixed || at == end)
         return encode_plain(e, at, end);
-    if (e->t->add_space_prefix)
-        e->spaced[e->n_spaced++] = ' ';
-    e->n_spaced += spm_spaces(text + at, end - at, e->spaced + e->n_spaced);
-    return encode_plain(e, start, e->n_spaced);
+    e->prefixed[e->n_prefixed++] = ' ';
+    memcpy(e->prefixed + e->n_prefixed, text + at, end - at);
+    e->n_prefixed += end - at;
+    return encode_plain(e, start, e->n_prefixed);
 }
 
 static int encode_all(struct encoding *e, const char *text, size_t len, const struct special_match *matches,
                       size_t n_matches)
 {
     size_t at = 0;
-    if (!e->t->pre) {
-        e->spaced = malloc(len + n_matches + 1);
-        if (!e->spaced)
+    e->text = text;
+    if (e->t->add_space_prefix) {
+        e->prefixed = malloc(len + n_matches + 1);
+        if (!e->prefixed)
             return -ENOMEM;
-        e->text = e->spaced;
+        e->text = e->prefixed;
     }
     for (size_t i = 0; i < n_matches; i++) {
         int r = encode_between(e, text, at, matches[i].at);
@@ -248,15 +249,32 @@ static int prepare(struct encoding *e, size_t len)
     return e->seen ? 0 : -ENOMEM;
 }
 
+/* SentencePiece-style tokenizers take U+2581 for a space from the start: *text becomes such a copy,
+ * *ret_copy. */
+static int take_spaces(const struct tokenizer *t, const char **text, size_t *len, char **ret_copy)
+{
+    if (t->pre)
+        return 0;
+    char *copy = malloc(*len + 1);
+    if (!copy)
+        return -ENOMEM;
+    *len = spm_spaces(*text, *len, copy);
+    *text = *ret_copy = copy;
+    return 0;
+}
+
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                      int32_t **ret_ids, size_t *ret_n)
 {
     if (len > MAX_TEXT)
         return -E2BIG;
-    struct encoding e = { .t = t, .text = text };
+    struct encoding e = { .t = t };
     struct special_match *matches = NULL;
     size_t n_matches;
-    int r = prepare(&e, len);
+    char *copy = NULL;
+    int r = take_spaces(t, &text, &len, &copy);
+    if (r == 0)
+        r = prepare(&e, len);
     if (r < 0)
         goto done;
     const struct special_set *special = flags & TOKENIZER_PARSE_SPECIAL ? t->special : t->user_defined;
@@ -279,9 +297,10 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, un
     e.ids = NULL;
 done:
     free(e.ids);
-    free(e.spaced);
+    free(e.prefixed);
     free(e.seen);
     free(matches);
+    free(copy);
     bpe_work_free(&e.work);
     return r;
 }

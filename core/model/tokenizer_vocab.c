@@ -484,19 +484,33 @@ int32_t tokenizer_turn(const struct tokenizer *t, const char *chat_template, siz
     return first;
 }
 
+/* A special token's text as it is looked for: with spaces where the text that it is looked for in has them.
+ * *at has room for it. */
+static struct gguf_str special_text(const struct tokenizer *t, uint32_t id, char **at)
+{
+    struct gguf_str text = t->pieces[id];
+    if (t->pre)
+        return text;
+    text = (struct gguf_str){ *at, spm_spaces(text.data, text.len, *at) };
+    *at += text.len;
+    return text;
+}
+
 static int fill_special(struct tokenizer *t, bool only_user_defined, struct special_set **ret_set, char *err,
                         size_t errlen)
 {
     size_t n = 0;
+    const struct gguf_str *last = &t->pieces[t->n - 1];
     struct gguf_str *texts = malloc(t->n * sizeof *texts);
     int32_t *ids = malloc(t->n * sizeof *ids);
+    char *bytes = malloc((size_t)(last->data + last->len - t->bytes) + 1), *at = bytes;
     int r = -ENOMEM;
-    if (!texts || !ids)
+    if (!texts || !ids || !bytes)
         goto done;
     for (uint32_t i = 0; i < t->n; i++) {
         if (only_user_defined ? t->types[i] != TOKEN_USER_DEFINED : !is_special_type(t->types[i]))
             continue;
-        texts[n] = t->pieces[i];
+        texts[n] = special_text(t, i, &at);
         ids[n++] = (int32_t)i;
     }
     r = special_set_new(texts, ids, n, ret_set);
@@ -507,6 +521,7 @@ static int fill_special(struct tokenizer *t, bool only_user_defined, struct spec
 done:
     free(texts);
     free(ids);
+    free(bytes);
     return r;
 }
 
