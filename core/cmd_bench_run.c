@@ -38,14 +38,14 @@ static int open_engine(struct bench *b, char *err, size_t errlen)
     const struct bench_settings *s = &b->s;
     uint64_t each = (uint64_t)s->depth + largest(s->prompt, s->generate) + 64;
     uint64_t kv_tokens = s->streams * each;
-    uint64_t bytes = kv_tokens * engine_kv_token_bytes(b->model, s->kv_f32),
+    uint64_t bytes = kv_tokens * engine_kv_token_bytes(b->model, s->kv_type),
              free_bytes = strcmp(s->device, "cuda") == 0 ? s->device_memory : machine_memory_available();
     struct engine_options o = { .device = s->device,
                                 .isa = s->isa,
                                 .threads = s->threads,
                                 .stages = s->stages,
                                 .f32_activations = s->f32_activations,
-                                .kv_f32 = s->kv_f32,
+                                .kv_type = s->kv_type,
                                 .kv_tokens = (uint32_t)kv_tokens,
                                 .max_rows = s->streams,
                                 .max_tokens = CHUNK };

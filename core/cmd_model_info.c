@@ -221,11 +221,13 @@ static void put_template(struct report *r)
 /* What keys and values take, and all together. */
 static void put_memory(struct report *r, const struct model *m, uint64_t tensor_bytes)
 {
-    size_t f16 = engine_kv_token_bytes(m, false);
+    size_t f16 = engine_kv_token_bytes(m, "f16"), q8 = engine_kv_token_bytes(m, "q8_0");
     uint64_t all;
 
     put_int(r->out, "kv_bytes_per_token_f16", f16);
-    put_int(r->out, "kv_bytes_per_token_f32", engine_kv_token_bytes(m, true));
+    put_int(r->out, "kv_bytes_per_token_f32", engine_kv_token_bytes(m, "f32"));
+    if (q8)
+        put_int(r->out, "kv_bytes_per_token_q8_0", q8);
     if (!__builtin_mul_overflow((uint64_t)m->context_train, (uint64_t)f16, &all) &&
         !__builtin_add_overflow(all, tensor_bytes + BESIDE_BYTES, &all) && all <= INT64_MAX)
         put_int(r->out, "memory_bytes", all);
@@ -393,6 +395,7 @@ static void print_text(const json_t *o)
     print_value("template error", json_object_get(o, "chat_template_error"));
     print_value("KV bytes/token f16", json_object_get(o, "kv_bytes_per_token_f16"));
     print_value("KV bytes/token f32", json_object_get(o, "kv_bytes_per_token_f32"));
+    print_value("KV bytes/token q8", json_object_get(o, "kv_bytes_per_token_q8_0"));
     print_bytes("memory", json_object_get(o, "memory_bytes"));
     print_value("runs here", json_object_get(o, "runs"));
     print_value("because", json_object_get(o, "reason"));

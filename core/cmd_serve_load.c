@@ -142,17 +142,25 @@ static int find_device(const struct config *c, struct loaded *l, char *err, size
 static int choose_sizes(const struct config *c, const struct model *m, struct loaded *l, char *err,
                         size_t errlen)
 {
-    uint64_t token = engine_kv_token_bytes(m, strcmp(c->engine.kv_type, "f32") == 0);
+    uint64_t token = engine_kv_token_bytes(m, c->engine.kv_type);
     bool cuda = strcmp(l->device, "cuda") == 0;
     uint64_t available = cuda ? l->device_memory : machine_memory_available();
     uint64_t beside = l->file_bytes + (cuda ? DEVICE_SPARE_BYTES : SPARE_BYTES);
     uint64_t most = cuda ? DEVICE_KV_TOKENS_AUTO : KV_TOKENS_AUTO;
     uint64_t for_kv = !available ? UINT64_MAX : available > beside ? available - beside : 0;
     uint64_t may = !available || for_kv < available / 2 ? for_kv : available / 2;
-    uint64_t may_tokens = may / token;
+    uint64_t may_tokens = token ? may / token : 0;
     uint64_t trained = m->context_train ? m->context_train : CONTEXT_UNKNOWN;
     uint64_t context, kv;
 
+    if (!token) {
+        snprintf(err, errlen,
+                 "engine.kv_type %s: the model's head dimension is %u, a multiple of 32 is wanted; f16 and "
+                 "f32 take "
+                 "any",
+                 c->engine.kv_type, m->head_dim);
+        return -ENOTSUP;
+    }
     if (c->model.context != CONFIG_AUTO) {
         context = (uint64_t)c->model.context;
     } else {
@@ -212,7 +220,7 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
         .threads = l->threads,
         .stages = (uint32_t)c->engine.stages,
         .f32_activations = strcmp(c->engine.activations, "f32") == 0,
-        .kv_f32 = strcmp(c->engine.kv_type, "f32") == 0,
+        .kv_type = c->engine.kv_type,
         .kv_tokens = l->kv_tokens,
         .max_rows = rows,
         .max_tokens = LOAD_CHUNK_TOKENS + rows,

@@ -66,6 +66,7 @@ static struct cpu_sums sums_at(float *at, size_t rows)
 
 struct scratch {
     float *q, *k, *v, *score, *lanes;
+    struct cpu_query *q8;
     struct cpu_sums total, split;
 };
 
@@ -80,9 +81,11 @@ static size_t scratch_cut(const struct job *j, float *at, struct scratch *s)
                              CPU_GROUP_ROWS * OPS_BLOCK_TOKENS,
                              rows * 16,
                              sums_floats(rows, kv->is.padded),
-                             sums_floats(rows, kv->is.padded) };
-    size_t start[8] = { 0 };
-    for (int i = 0; i < 7; i++)
+                             sums_floats(rows, kv->is.padded),
+                             kv->shape.type == OPS_KV_Q8_0 ? rows * (d / 32) * sizeof *s->q8 / sizeof *at
+                                                           : 0 };
+    size_t start[9] = { 0 };
+    for (int i = 0; i < 8; i++)
         start[i + 1] = start[i] + round16(sizes[i]);
     if (at)
         *s = (struct scratch){ .q = at + start[0],
@@ -91,8 +94,9 @@ static size_t scratch_cut(const struct job *j, float *at, struct scratch *s)
                                .score = at + start[3],
                                .lanes = at + start[4],
                                .total = sums_at(at + start[5], rows),
-                               .split = sums_at(at + start[6], rows) };
-    return start[7];
+                               .split = sums_at(at + start[6], rows),
+                               .q8 = (struct cpu_query *)(void *)(at + start[7]) };
+    return start[8];
 }
 
 /* ---- storing ---- */
@@ -139,9 +143,10 @@ static uint32_t tile_pieces(const struct job *j, const struct tile *t)
 }
 
 /* The tile's queries, scaled so that probabilities are powers of 2; rotated here if no store phase did. */
-static void load_queries(const struct job *j, const struct tile *t, uint32_t head, float *to)
+static void load_queries(const struct job *j, const struct tile *t, uint32_t head, const struct scratch *s)
 {
     const struct ops_attention *a = j->a;
+    float *to = s->q;
     const uint32_t dim = a->kv->shape.head_dim;
     const float scale = a->scale * 1.44269504f;
     for (uint32_t i = 0; i < t->n; i++) {
@@ -156,6 +161,8 @@ static void load_queries(const struct job *j, const struct tile *t, uint32_t hea
                 to[d] *= scale;
         }
     }
+    if (a->kv->shape.type == OPS_KV_Q8_0)
+        j->set->quantize(s->q, t->n * j->group * dim, s->q8);
 }
 
 static void write_out(const struct job *j, const struct tile *t, uint32_t head, const struct cpu_sums *total)
@@ -182,6 +189,7 @@ static struct cpu_tile kernel_tile(const struct job *j, const struct tile *t, ui
                               .rows = t->n * j->group,
                               .blocks = a->rows[t->row].blocks,
                               .q = s->q,
+                              .q8 = s->q8,
                               .k = s->k,
                               .v = s->v,
                               .score = s->score,
@@ -192,7 +200,7 @@ static struct cpu_tile kernel_tile(const struct job *j, const struct tile *t, ui
 static void whole_piece(const struct job *j, const struct tile *t, uint32_t head, const struct scratch *s)
 {
     const struct cpu_tile tile = kernel_tile(j, t, head, s);
-    load_queries(j, t, head, s->q);
+    load_queries(j, t, head, s);
     j->set->split(&tile, t->first_split, &s->total);
     for (uint32_t i = 1; i < t->splits; i++) {
         j->set->split(&tile, t->first_split + i, &s->split);
@@ -245,7 +253,7 @@ static void split_piece(const struct job *j, const struct tile *t, uint32_t piec
     const struct cpu_sums sums = partial(j, t, head, split);
     if (!j->store_first && split == t->splits - 1)
         store_own(j, t, head);
-    load_queries(j, t, head, s->q);
+    load_queries(j, t, head, s);
     j->set->split(&tile, t->first_split + split, &sums);
     if (atomic_fetch_sub_explicit(&j->pending[t->pending + head], 1, memory_order_acq_rel) == 1)
         fold_splits(j, t, &tile);

@@ -8,9 +8,11 @@
  *
  * The order of sums, fixed by a query's position alone: positions are split at multiples of CPU_SPLIT; within
  * a split, blocks in order, each rescaling what was summed so far to the new maximum; within a block, scores
- * sum over dimensions in order, values over keys in order, the sum of probabilities in 16 lanes and then one
- * tree. Splits are folded in order. With a window what lies wholly before it is left out: a query's sums
- * begin with the first block, and the first split, that it sees. */
+ * sum over dimensions in order (q8_0: blocks of 32 dimensions in order, each f = fma(d * s, (float)(sum of q
+ * * k), f) with an exact sum of integers; values are multiplied as d * q, exact), values over keys in order,
+ * the sum of probabilities in 16 lanes and then one tree. Splits are folded in order. With a window what lies
+ * wholly before it is left out: a query's sums begin with the first block, and the first split, that it sees.
+ */
 #pragma once
 #include "cpu.h"
 #include "shape.h"
@@ -33,6 +35,29 @@ static inline unsigned char *cpu_kv_head(const struct ops_kv *kv, uint32_t block
     return kv->base + block * kv->is.block_bytes + layer * kv->is.layer_bytes + head * kv->is.head_bytes;
 }
 
+/* The parts of a head in q8_0: shape.h. */
+struct cpu_kv_q8 {
+    uint8_t *k;
+    uint16_t *k_scale;
+    int8_t *v;
+    uint16_t *v_scale;
+};
+
+static inline struct cpu_kv_q8 cpu_kv_q8(const struct ops_kv *kv, const unsigned char *head)
+{
+    const size_t quants = (size_t)OPS_BLOCK_TOKENS * kv->shape.head_dim;
+    unsigned char *k = (unsigned char *)(uintptr_t)head, *v = k + kv->is.k_bytes;
+    return (struct cpu_kv_q8){ k, (uint16_t *)(void *)(k + quants), (int8_t *)v,
+                               (uint16_t *)(void *)(v + quants) };
+}
+
+/* 32 numbers of a query for keys in q8_0: s * q. */
+struct cpu_query {
+    float s;
+    int32_t sum; /* of q */
+    int8_t q[32];
+};
+
 /* What a set of rows has summed so far. Probabilities are powers of 2. */
 struct cpu_sums {
     float *m;   /* [row] largest score, times log2(e) */
@@ -43,15 +68,16 @@ struct cpu_sums {
 /* The rows of one KV head for n tokens of one sequence: row r is head r % group of token r / group. */
 struct cpu_tile {
     const struct ops_kv *kv;
-    uint32_t layer, head;   /* KV head */
-    uint32_t group;         /* query heads per KV head */
-    uint32_t window;        /* positions a query sees, 0: all before it */
-    uint32_t pos, rows;     /* position of the first token */
-    const uint32_t *blocks; /* of the sequence */
-    const float *q;         /* [row][head_dim], rotated and scaled */
-    float *k, *v;           /* room for one block as float */
-    float *score;           /* room for [CPU_GROUP_ROWS][64] */
-    float *lanes;           /* room for [rows][16] */
+    uint32_t layer, head;       /* KV head */
+    uint32_t group;             /* query heads per KV head */
+    uint32_t window;            /* positions a query sees, 0: all before it */
+    uint32_t pos, rows;         /* position of the first token */
+    const uint32_t *blocks;     /* of the sequence */
+    const float *q;             /* [row][head_dim], rotated and scaled */
+    const struct cpu_query *q8; /* [row][head_dim / 32], the same, for keys in q8_0 */
+    float *k, *v;               /* room for one block as float */
+    float *score;               /* room for [CPU_GROUP_ROWS][64] */
+    float *lanes;               /* room for [rows][16] */
 };
 
 /* The first position that a query at pos sees. */
@@ -84,6 +110,8 @@ struct cpu_attention_set {
      * place when to == from. */
     void (*rotate)(const struct ops_attention *a, uint32_t token, const float *norm, const float *from,
                    float *to);
+    /* n floats, a multiple of 32. */
+    void (*quantize)(const float *q, uint32_t n, struct cpu_query *to);
     /* Norms and rotates k in place and writes k and v into the block. */
     void (*store)(const struct cpu_store *s);
     /* Sums of one split for the rows that see any of it; others are not written. */

@@ -12,33 +12,18 @@
  * may be NaN.
  *
  * Everything here is pure but for its arguments; any thread. Tests: tests/kernels/test_attention.c */
+#include "cpu_attention_q8.h"
 #include "cpu_attention_store.h"
 
 #define BLOCK OPS_BLOCK_TOKENS
 
-/* 2^x for x <= 0 within about 2 ulp; NaN for NaN. Below -125 it stays at 2^-125, which beside the 1 of the
- * largest score is nothing: results that are subnormal or round to 0 would cost the processor a hundred
- * cycles each. */
-CPU_INLINE v16f exp2_16(v16f x)
-{
-    /* The second operand comes back when one is NaN. */
-    x = v16_max(v16_set1(-125.0f), x);
-    v16f n = v16_round(x);
-    v16f r = v16_sub(x, n);
-    /* Fitted for the least relative error on |r| <= 1/2 with p(0) = 1, so that 2^0 is 1 exactly. */
-    v16f p = v16_set1(0x1.5bba14p-10f);
-    p = v16_fma(p, r, v16_set1(0x1.3cea88p-7f));
-    p = v16_fma(p, r, v16_set1(0x1.c6b752p-5f));
-    p = v16_fma(p, r, v16_set1(0x1.ebf9bcp-3f));
-    p = v16_fma(p, r, v16_set1(0x1.62e42ap-1f));
-    p = v16_fma(p, r, v16_set1(1.0f));
-    return v16_scale(p, n);
-}
+/* What K and V are to a group's kernels: floats, f16 for both, or K in q8_0 and V, which was, as floats. */
+enum numbers { FLOATS, HALVES, Q8 };
 
 /* 16 numbers of K or V. */
-CPU_INLINE v16f load_kv(const void *p, size_t i, bool half)
+CPU_INLINE v16f load_kv(const void *p, size_t i, const enum numbers how)
 {
-    return half ? v16_load_f16((const uint16_t *)p + i) : v16_load((const float *)p + i);
+    return how == HALVES ? v16_load_f16((const uint16_t *)p + i) : v16_load((const float *)p + i);
 }
 
 CPU_INLINE uint32_t min_u32(uint32_t a, uint32_t b)
@@ -51,6 +36,8 @@ CPU_INLINE uint32_t min_u32(uint32_t a, uint32_t b)
 struct group {
     const float *q; /* [rows][head_dim] */
     const void *k, *v;
+    const struct cpu_query *q8; /* [rows][head_dim / 32], and K's scales: for Q8 */
+    const uint16_t *k_scale;
     const void *next; /* where K of the block after this one lies, or anything */
     float *score, *m, *lanes, *acc;
     float scale[16]; /* of what was summed before this block */
@@ -67,19 +54,23 @@ CPU_INLINE void fetch_line(const void *p, uint32_t i)
     __builtin_prefetch((const char *)p + (size_t)i * 128 + 64);
 }
 
-CPU_INLINE void scores(const struct group *g, const uint32_t rows, const bool half)
+CPU_INLINE void scores(const struct group *g, const uint32_t rows, const enum numbers how)
 {
+    if (how == Q8) {
+        q8_scores(g->k, g->k_scale, g->q8, g->head_dim / SHAPE_KV_BLOCK, rows, g->score);
+        return;
+    }
     for (uint32_t c = 0; c < BLOCK / 16; c += KERNEL_COLUMNS) {
         v16f sum[KERNEL_ROWS][KERNEL_COLUMNS];
         for (uint32_t r = 0; r < rows; r++)
             for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
                 sum[r][i] = v16_zero();
         for (uint32_t d = 0; d < g->head_dim; d++) {
-            if (half && c == 0)
+            if (how == HALVES && c == 0)
                 fetch_line(g->v, d);
             v16f k[KERNEL_COLUMNS];
             for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
-                k[i] = load_kv(g->k, (size_t)d * BLOCK + (c + i) * 16, half);
+                k[i] = load_kv(g->k, (size_t)d * BLOCK + (c + i) * 16, how);
             for (uint32_t r = 0; r < rows; r++) {
                 v16f q = v16_set1(g->q[r * g->head_dim + d]);
                 for (uint32_t i = 0; i < KERNEL_COLUMNS; i++)
@@ -108,12 +99,12 @@ CPU_INLINE void probabilities(struct group *g, const uint32_t rows)
         g->m[r] = now;
         g->scale[r] = before - now;
     }
-    v16_store(g->scale, exp2_16(v16_load(g->scale)));
+    v16_store(g->scale, v16_exp2(v16_load(g->scale)));
     for (uint32_t r = 0; r < rows; r++) {
         float *s = g->score + r * BLOCK;
         v16f m = v16_set1(g->m[r]), p[4];
         for (uint32_t i = 0; i < 4; i++) {
-            p[i] = exp2_16(v16_sub(v16_load(s + 16 * i), m));
+            p[i] = v16_exp2(v16_sub(v16_load(s + 16 * i), m));
             v16_store(s + 16 * i, p[i]);
             if (g->to[r] < 16 * (i + 1) || g->from[r] > 16 * i) {
                 /* Exactly 0 for the keys it does not see. */
@@ -133,7 +124,7 @@ CPU_INLINE void probabilities(struct group *g, const uint32_t rows)
  * this is inlined. */
 CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, const uint32_t rows,
                             uint32_t column, const uint32_t columns, uint32_t from, uint32_t to,
-                            const bool scaled, const bool half)
+                            const bool scaled, const enum numbers how)
 {
     float *acc = g->acc + first_row * g->padded + column * 16;
     const float *p = g->score + first_row * BLOCK;
@@ -145,11 +136,11 @@ CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, con
                 sum[r][i] = v16_mul(sum[r][i], v16_set1(g->scale[first_row + r]));
         }
     for (uint32_t j = from; j < to; j++) {
-        if (half && scaled && column == 0)
+        if (how == HALVES && scaled && column == 0)
             fetch_line(g->next, j);
         v16f v[KERNEL_COLUMNS];
         for (uint32_t i = 0; i < columns; i++)
-            v[i] = load_kv(g->v, (size_t)j * g->padded + (column + i) * 16, half);
+            v[i] = load_kv(g->v, (size_t)j * g->padded + (column + i) * 16, how);
         for (uint32_t r = 0; r < rows; r++) {
             v16f pr = v16_set1(p[r * BLOCK + j]);
             for (uint32_t i = 0; i < columns; i++)
@@ -163,64 +154,64 @@ CPU_INLINE void values_part(const struct group *g, const uint32_t first_row, con
 
 /* All of a row's keys between `from` and `to`, one row by itself. */
 CPU_INLINE void values_row(const struct group *g, uint32_t r, uint32_t from, uint32_t to, const bool scaled,
-                           const bool half)
+                           const enum numbers how)
 {
     for (uint32_t c = 0; c < g->padded / 16; c++)
-        values_part(g, r, 1, c, 1, from, to, scaled, half);
+        values_part(g, r, 1, c, 1, from, to, scaled, how);
 }
 
 /* The keys `from` .. `to`-1 that all rows see together. */
 CPU_INLINE void values_all(const struct group *g, const uint32_t rows, uint32_t from, uint32_t to,
-                           const bool scaled, const bool half)
+                           const bool scaled, const enum numbers how)
 {
     uint32_t columns = g->padded / 16, c = 0;
     for (; c + KERNEL_COLUMNS <= columns; c += KERNEL_COLUMNS)
-        values_part(g, 0, rows, c, KERNEL_COLUMNS, from, to, scaled, half);
+        values_part(g, 0, rows, c, KERNEL_COLUMNS, from, to, scaled, how);
     for (; c < columns; c++)
-        values_part(g, 0, rows, c, 1, from, to, scaled, half);
+        values_part(g, 0, rows, c, 1, from, to, scaled, how);
 }
 
-CPU_INLINE void values(const struct group *g, const uint32_t rows, const bool half)
+CPU_INLINE void values(const struct group *g, const uint32_t rows, const enum numbers how)
 {
     /* All rows see the keys from where the last one begins to where the first one ends; what a row sees
      * before them and after is added for it alone, all of it in the order of keys. */
     const uint32_t begin = g->from[rows - 1], end = g->to[0];
     if (begin == 0) {
-        values_all(g, rows, 0, end, true, half);
+        values_all(g, rows, 0, end, true, how);
     } else if (begin < end) {
         for (uint32_t r = 0; r < rows; r++)
-            values_row(g, r, g->from[r], begin, true, half);
-        values_all(g, rows, begin, end, false, half);
+            values_row(g, r, g->from[r], begin, true, how);
+        values_all(g, rows, begin, end, false, how);
     } else {
         for (uint32_t r = 0; r < rows; r++)
-            values_row(g, r, g->from[r], g->to[r], true, half);
+            values_row(g, r, g->from[r], g->to[r], true, how);
         return;
     }
     for (uint32_t r = 1; r < rows; r++)
         if (g->to[r] > end)
-            values_row(g, r, end, g->to[r], false, half);
+            values_row(g, r, end, g->to[r], false, how);
 }
 
-CPU_INLINE void group_block(struct group *g, const uint32_t rows, const bool half)
+CPU_INLINE void group_block(struct group *g, const uint32_t rows, const enum numbers how)
 {
-    scores(g, rows, half);
+    scores(g, rows, how);
     probabilities(g, rows);
-    values(g, rows, half);
+    values(g, rows, how);
 }
 
-#define GROUP_ROWS(n, half)                                                                                  \
+#define GROUP_ROWS(n, how)                                                                                   \
     case n:                                                                                                  \
-        group_block(g, n, half);                                                                             \
+        group_block(g, n, how);                                                                              \
         break
 
 #if KERNEL_ROWS == 6
 /* 5 is 3 and 2: one instance less, and hardly ever met. */
-#define GROUP_SIZES(half)                                                                                    \
-    GROUP_ROWS(1, half);                                                                                     \
-    GROUP_ROWS(2, half);                                                                                     \
-    GROUP_ROWS(3, half);                                                                                     \
-    GROUP_ROWS(4, half);                                                                                     \
-    GROUP_ROWS(6, half)
+#define GROUP_SIZES(how)                                                                                     \
+    GROUP_ROWS(1, how);                                                                                      \
+    GROUP_ROWS(2, how);                                                                                      \
+    GROUP_ROWS(3, how);                                                                                      \
+    GROUP_ROWS(4, how);                                                                                      \
+    GROUP_ROWS(6, how)
 
 /* Two groups of 4 rather than 6 and 2: few rows leave the multipliers waiting for each other. */
 static uint32_t next_group(uint32_t rows)
@@ -232,13 +223,13 @@ static uint32_t next_group(uint32_t rows)
 static void group_half(struct group *g, uint32_t rows)
 {
     switch (rows) {
-        GROUP_SIZES(true);
+        GROUP_SIZES(HALVES);
     }
 }
 #else
-#define GROUP_SIZES(half)                                                                                    \
-    GROUP_ROWS(1, half);                                                                                     \
-    GROUP_ROWS(2, half)
+#define GROUP_SIZES(how)                                                                                     \
+    GROUP_ROWS(1, how);                                                                                      \
+    GROUP_ROWS(2, how)
 
 static uint32_t next_group(uint32_t rows)
 {
@@ -249,7 +240,14 @@ static uint32_t next_group(uint32_t rows)
 static void group_float(struct group *g, uint32_t rows)
 {
     switch (rows) {
-        GROUP_SIZES(false);
+        GROUP_SIZES(FLOATS);
+    }
+}
+
+static void group_q8(struct group *g, uint32_t rows)
+{
+    switch (rows) {
+        GROUP_SIZES(Q8);
     }
 }
 
@@ -271,19 +269,24 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
     if (first >= end)
         return;
     const unsigned char *at = cpu_kv_head(kv, t->blocks[start / BLOCK], t->layer, t->head);
-    bool half = kv->shape.type == OPS_KV_F16;
+    enum numbers how = kv->shape.type == OPS_KV_F16 ? HALVES : kv->shape.type == OPS_KV_Q8_0 ? Q8 : FLOATS;
     struct group g = {
         .k = at, .v = at + kv->is.k_bytes, .score = t->score, .head_dim = head_dim, .padded = kv->is.padded
     };
     /* Few rows convert what they load as they go, where that is one instruction. */
     const uint32_t after = start / BLOCK + 1;
     g.next = after * BLOCK <= t->pos ? cpu_kv_head(kv, t->blocks[after], t->layer, t->head) : at;
-    if (half && (KERNEL_ROWS != CPU_GROUP_ROWS || end - first > CPU_GROUP_ROWS)) {
+    if (how == Q8) {
+        g.k_scale = cpu_kv_q8(kv, at).k_scale;
+        q8_values(kv, at, t->v);
+        g.v = t->v;
+    }
+    if (how == HALVES && (KERNEL_ROWS != CPU_GROUP_ROWS || end - first > CPU_GROUP_ROWS)) {
         to_float(g.k, t->k, head_dim * BLOCK);
         to_float(g.v, t->v, kv->is.padded * BLOCK);
         g.k = t->k;
         g.v = t->v;
-        half = false;
+        how = FLOATS;
     }
     for (uint32_t r = first, n; r < end; r += n) {
         n = next_group(end - r);
@@ -293,16 +296,18 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
             g.to[i] = min_u32(pos + 1 - start, BLOCK);
         }
         g.q = t->q + (size_t)r * head_dim;
+        g.q8 = how == Q8 ? t->q8 + (size_t)r * (head_dim / SHAPE_KV_BLOCK) : NULL;
         g.m = sums->m + r;
         g.lanes = t->lanes + (size_t)r * 16;
         g.acc = sums->acc + (size_t)r * kv->is.padded;
+        if (how == Q8)
+            group_q8(&g, n);
 #if KERNEL_ROWS == 6
-        if (half) {
+        else if (how == HALVES)
             group_half(&g, n);
-            continue;
-        }
 #endif
-        group_float(&g, n);
+        else
+            group_float(&g, n);
     }
 }
 
@@ -352,7 +357,7 @@ static void attention_fold(const struct cpu_tile *t, uint32_t split, const struc
     for (uint32_t r = first, n; r < end; r += n) {
         n = min_u32(end - r, 16);
         v16f a = v16_load_n(total->m + r, n), b = v16_load_n(sums->m + r, n), m = v16_max(a, b);
-        v16f a_scale = exp2_16(v16_sub(a, m)), b_scale = exp2_16(v16_sub(b, m));
+        v16f a_scale = v16_exp2(v16_sub(a, m)), b_scale = v16_exp2(v16_sub(b, m));
         v16f l = v16_add(v16_mul(v16_load_n(total->l + r, n), a_scale),
                          v16_mul(v16_load_n(sums->l + r, n), b_scale));
         v16_store_n(total->m + r, m, n);
@@ -377,6 +382,7 @@ static void attention_finish(const struct cpu_sums *total, uint32_t row, uint32_
 
 const struct cpu_attention_set KERNEL_SET = {
     .rotate = attention_rotate,
+    .quantize = q8_queries,
     .store = attention_store,
     .split = attention_split,
     .fold = attention_fold,

@@ -2,7 +2,7 @@
  * block. Included by cpu_attention_kernel.h alone, which says how it is compiled. Pure but for its arguments;
  * any thread. Tests: tests/kernels/test_attention.c */
 #pragma once
-#include "cpu_attention.h"
+#include "cpu_attention_q8.h"
 #include "cpu_math.h"
 #include "quant.h"
 
@@ -88,6 +88,8 @@ static void attention_store(const struct cpu_store *s)
     unsigned char *at = cpu_kv_head(kv, s->block, a->layer, s->head);
     if (kv->shape.type == OPS_KV_F16)
         store_half(s, a->k + first, a->v + first, stride, at);
+    else if (kv->shape.type == OPS_KV_Q8_0)
+        q8_store(s, a->k + first, a->v + first, stride, at);
     else
         store_float(s, a->k + first, a->v + first, stride, at);
 }

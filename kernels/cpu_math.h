@@ -43,6 +43,25 @@ CPU_INLINE v16f v16_exp(v16f x)
     return v16_scale(v16_add(p, v16_set1(1.0f)), n);
 }
 
+/* 2^x for x <= 0 within about 2 ulp; NaN for NaN. Below -125 it stays at 2^-125, which beside the 1 of the
+ * largest score is nothing: results that are subnormal or round to 0 would cost the processor a hundred
+ * cycles each. */
+CPU_INLINE v16f v16_exp2(v16f x)
+{
+    /* The second operand comes back when one is NaN. */
+    x = v16_max(v16_set1(-125.0f), x);
+    v16f n = v16_round(x);
+    v16f r = v16_sub(x, n);
+    /* Fitted for the least relative error on |r| <= 1/2 with p(0) = 1, so that 2^0 is 1 exactly. */
+    v16f p = v16_set1(0x1.5bba14p-10f);
+    p = v16_fma(p, r, v16_set1(0x1.3cea88p-7f));
+    p = v16_fma(p, r, v16_set1(0x1.c6b752p-5f));
+    p = v16_fma(p, r, v16_set1(0x1.ebf9bcp-3f));
+    p = v16_fma(p, r, v16_set1(0x1.62e42ap-1f));
+    p = v16_fma(p, r, v16_set1(1.0f));
+    return v16_scale(p, n);
+}
+
 /* x / (1 + e^-x) */
 CPU_INLINE v16f v16_silu(v16f x)
 {
@@ -79,4 +98,25 @@ static inline void v16_rms_norm(const float *x, const float *norm, float eps, ui
         v16_store_n(y + whole,
                     v16_mul(v16_mul(v16_load_n(x + whole, rest), factor), v16_load_n(norm + whole, rest)),
                     rest);
+}
+
+/* 32 floats as s * q, and the sums of the first 16 q and of the others: scale amax / 127, values rounded to
+ * nearest even. Below 2^-120 all counts as zero (127 / amax would overflow); with a NaN or infinity the scale
+ * is NaN, so that what is computed says so. */
+CPU_INLINE float v16_quantize(const float *y, int8_t *q, int32_t sum[2])
+{
+    v16f a = v16_load(y), b = v16_load(y + CPU_LANES);
+    uint32_t bits = v16_amax_bits(a, b);
+    float amax, by, s;
+    memcpy(&amax, &bits, sizeof amax);
+    if (__builtin_expect(bits - 0x03800000u >= 0x7f800000u - 0x03800000u, 0)) {
+        by = 0;
+        s = bits >= 0x7f800000u ? NAN : 0;
+        a = b = v16_zero();
+    } else {
+        by = 127.0f / amax;
+        s = amax / 127.0f;
+    }
+    v16_to_bytes(a, b, by, q, sum);
+    return s;
 }

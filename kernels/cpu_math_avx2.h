@@ -175,3 +175,31 @@ V16_FN void v16_to_bytes(v16f a, v16f b, float by, int8_t *to, int32_t sum[2])
     __m128i t = _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     _mm_storel_epi64((__m128i *)sum, _mm_hadd_epi32(t, t));
 }
+
+V16_FN v16f v16_load_bytes(const int8_t *p)
+{
+    return v16_pair(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8)))));
+}
+
+/* Four products a lane: |k| times q with k's sign, two of them at most 2 * 128 * 127 in 16 bits. */
+V16_FN __m256i v16_dot_4(__m256i c, const uint8_t *k, __m256i q)
+{
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i w = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)k), _mm256_set1_epi8(-128));
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(q, w));
+    return _mm256_add_epi32(c, _mm256_madd_epi16(pairs, one));
+}
+
+V16_FN v16f v16_dot_32(const uint8_t *k, size_t stride, const int8_t *q, int32_t sum_q)
+{
+    __m256i lo = _mm256_setzero_si256(), hi = lo;
+    (void)sum_q;
+    for (int j = 0; j < 8; j++, k += stride, q += 4) {
+        int32_t four;
+        memcpy(&four, q, sizeof four);
+        lo = v16_dot_4(lo, k, _mm256_set1_epi32(four));
+        hi = v16_dot_4(hi, k + 32, _mm256_set1_epi32(four));
+    }
+    return v16_pair(_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi));
+}

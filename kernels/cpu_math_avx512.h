@@ -152,3 +152,22 @@ V16_FN void v16_to_bytes(v16f a, v16f b, float by, int8_t *to, int32_t sum[2])
     __m128i t = _mm_hadd_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
     _mm_storel_epi64((__m128i *)sum, _mm_hadd_epi32(t, t));
 }
+
+/* 16 signed bytes. */
+V16_FN v16f v16_load_bytes(const int8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+/* For each of 16 lanes the sum over 32 of k * q, a whole number: k + 128 in groups of 4 bytes a lane, a
+ * group's lanes together and groups `stride` bytes apart; sum_q is the sum of q. */
+V16_FN v16f v16_dot_32(const uint8_t *k, size_t stride, const int8_t *q, int32_t sum_q)
+{
+    __m512i c = _mm512_set1_epi32(-128 * sum_q);
+    for (int j = 0; j < 8; j++, k += stride, q += 4) {
+        int32_t four;
+        memcpy(&four, q, sizeof four);
+        c = _mm512_dpbusd_epi32(c, _mm512_loadu_si512(k), _mm512_set1_epi32(four));
+    }
+    return _mm512_cvtepi32_ps(c);
+}

@@ -184,3 +184,26 @@ V16_FN void v16_to_bytes(v16f a, v16f b, float by, int8_t *to, int32_t sum[2])
         sum[1] += to[i + 16];
     }
 }
+
+V16_FN v16f v16_load_bytes(const int8_t *p)
+{
+    v16f r;
+    V16_EACH
+    r.v[i] = (float)p[i];
+    return r;
+}
+
+V16_FN v16f v16_dot_32(const uint8_t *k, size_t stride, const int8_t *q, int32_t sum_q)
+{
+    int32_t sum[16];
+    v16f r;
+    for (int lane = 0; lane < 16; lane++)
+        sum[lane] = -128 * sum_q;
+    for (int j = 0; j < 8; j++, k += stride, q += 4)
+        for (int lane = 0; lane < 16; lane++)
+            for (int i = 0; i < 4; i++)
+                sum[lane] += k[4 * lane + i] * q[i];
+    V16_EACH
+    r.v[i] = (float)sum[i];
+    return r;
+}

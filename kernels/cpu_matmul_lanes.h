@@ -37,27 +37,13 @@ CPU_INLINE void lanes_glu(const float *x, const float *x2, uint32_t cols, const 
                     rest);
 }
 
-/* Scale amax / 127, values rounded to nearest even. Below 2^-120 a block counts as zero (127 / amax would
- * overflow); with a NaN or infinity its scale is NaN, so that the row's outputs say so. */
 static void lanes_quantize(const float *y, const struct cpu_rows *to, uint32_t row)
 {
     int8_t *q = cpu_rows_q(to, row);
     struct cpu_block *block = cpu_rows_block(to, row);
     for (uint32_t c = 0; c < to->cols; c += CPU_BLOCK, q += to->height * CPU_BLOCK, block += to->height) {
-        v16f a = v16_load(y + c), b = v16_load(y + c + CPU_LANES);
-        uint32_t bits = v16_amax_bits(a, b);
-        float amax, by, s;
-        memcpy(&amax, &bits, sizeof amax);
-        if (__builtin_expect(bits - 0x03800000u >= 0x7f800000u - 0x03800000u, 0)) {
-            by = 0;
-            s = bits >= 0x7f800000u ? NAN : 0;
-            a = b = v16_zero();
-        } else {
-            by = 127.0f / amax;
-            s = amax / 127.0f;
-        }
         int32_t half[2];
-        v16_to_bytes(a, b, by, q, half);
+        const float s = v16_quantize(y + c, q, half);
         const int32_t sum = half[0] + half[1];
         *block = (struct cpu_block){
             s, s * (float)sum, -8 * sum, { (int16_t)(-16 * half[0]), (int16_t)(-16 * half[1]) }

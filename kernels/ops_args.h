@@ -29,7 +29,8 @@ struct ops_tensor {
     const void *data; /* row after row in the file's layout, aligned or not; may be released after the call */
 };
 
-enum ops_kv_type { OPS_KV_F16, OPS_KV_F32 };
+/* Q8_0: each head's vector of a token by itself, in blocks of 32 as quant.h has them. */
+enum ops_kv_type { OPS_KV_F16, OPS_KV_F32, OPS_KV_Q8_0 };
 
 struct ops_kv_shape {
     uint32_t layers, heads, head_dim; /* KV heads */

@@ -3,6 +3,8 @@
  * Tests: tests/kernels/test_quant.c */
 #include "quant.h"
 
+#include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 static const struct quant_info infos[] = {
@@ -223,6 +225,19 @@ static void from_parts(const struct quant_info *info, const unsigned char *src, 
         for (int i = 0; i < 32; i++)
             dst[i] = d * (float)p.scale[i / 16] * (float)(p.q[i] - zero) + m;
     }
+}
+
+void quant_to_q8_0(const float *x, struct quant_q8_0 *to)
+{
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < 32; i++) {
+        most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+        finite = finite && isfinite(x[i]);
+    }
+    to->d = quant_f32_to_f16(finite ? most / 127.0f : NAN);
+    for (int i = 0; i < 32; i++)
+        to->qs[i] = finite && most >= 0x1p-120f ? (int8_t)nearbyintf(x[i] * (127.0f / most)) : 0;
 }
 
 void quant_dequantize(uint32_t type, const void *src, size_t n, float *dst)

@@ -103,5 +103,9 @@ float quant_f16_to_f32(uint16_t h);
 uint16_t quant_f32_to_f16(float f); /* round to nearest even; overflow to infinity */
 float quant_bf16_to_f32(uint16_t h);
 
+/* 32 floats as a block of Q8_0: the scale is that of the largest, quants go to the nearest. NaN or infinity
+ * make the scale a NaN. */
+void quant_to_q8_0(const float *x, struct quant_q8_0 *to);
+
 /* n weights (a multiple of the block) from src, which need not be aligned, to dst. */
 void quant_dequantize(uint32_t type, const void *src, size_t n, float *dst);

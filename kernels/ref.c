@@ -135,9 +135,16 @@ static size_t kv_side_cells(const struct ops_kv_shape *s) /* K or V of one layer
     return (size_t)OPS_BLOCK_TOKENS * s->heads * s->head_dim;
 }
 
+/* A head's vector of a token in the pool's number type. */
+static size_t kv_row_bytes(const struct ops_kv_shape *s)
+{
+    return s->type == OPS_KV_Q8_0 ? s->head_dim / 32 * sizeof(struct quant_q8_0)
+                                  : s->head_dim * (s->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float));
+}
+
 static size_t kv_block_bytes(const struct ops_kv_shape *s)
 {
-    return 2 * (size_t)s->layers * kv_side_cells(s) * (s->type == OPS_KV_F16 ? 2 : 4);
+    return 2 * (size_t)s->layers * OPS_BLOCK_TOKENS * s->heads * kv_row_bytes(s);
 }
 
 static int kv_new(struct ops_dev *d, const struct ops_kv_shape *s, struct ops_kv **ret_kv, char *err,
@@ -185,6 +192,12 @@ static void kv_cell_get(const float *cell, const struct ops_kv_shape *s, unsigne
 {
     if (s->type == OPS_KV_F32)
         memcpy(to, cell, s->head_dim * sizeof *cell);
+    for (uint32_t i = 0; s->type == OPS_KV_Q8_0 && i < s->head_dim;
+         i += 32, to += sizeof(struct quant_q8_0)) {
+        struct quant_q8_0 block; /* the cells are whole multiples of its scale: nothing is rounded again */
+        quant_to_q8_0(cell + i, &block);
+        memcpy(to, &block, sizeof block);
+    }
     for (uint32_t i = 0; s->type == OPS_KV_F16 && i < s->head_dim; i++) {
         uint16_t half = quant_f32_to_f16(cell[i]);
         memcpy(to + i * sizeof half, &half, sizeof half);
@@ -195,6 +208,8 @@ static void kv_cell_put(float *cell, const struct ops_kv_shape *s, const unsigne
 {
     if (s->type == OPS_KV_F32)
         memcpy(cell, from, s->head_dim * sizeof *cell);
+    if (s->type == OPS_KV_Q8_0)
+        quant_dequantize(QUANT_Q8_0, from, s->head_dim, cell);
     for (uint32_t i = 0; s->type == OPS_KV_F16 && i < s->head_dim; i++) {
         uint16_t half;
         memcpy(&half, from + i * sizeof half, sizeof half);
@@ -205,7 +220,7 @@ static void kv_cell_put(float *cell, const struct ops_kv_shape *s, const unsigne
 static void kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to)
 {
     const struct ops_kv_shape *s = &kv->shape;
-    const size_t bytes = s->head_dim * (s->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float));
+    const size_t bytes = kv_row_bytes(s);
     unsigned char *at = to;
     for (uint32_t layer = 0; layer < s->layers; layer++)
         for (uint32_t h = 0; h < s->heads; h++)
@@ -217,7 +232,7 @@ static void kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to)
 static void kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void *from)
 {
     const struct ops_kv_shape *s = &kv->shape;
-    const size_t bytes = s->head_dim * (s->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float));
+    const size_t bytes = kv_row_bytes(s);
     const unsigned char *at = from;
     for (uint32_t layer = 0; layer < s->layers; layer++)
         for (uint32_t h = 0; h < s->heads; h++)
@@ -324,8 +339,14 @@ static void rotate(const struct ops_attention *a, const float *norm, float *x, u
 
 static void store(struct ops_kv *kv, float *cell, const float *x)
 {
-    for (uint32_t i = 0; i < kv->shape.head_dim; i++)
-        cell[i] = kv->shape.type == OPS_KV_F16 ? quant_f16_to_f32(quant_f32_to_f16(x[i])) : x[i];
+    const struct ops_kv_shape *s = &kv->shape;
+    for (uint32_t i = 0; i < s->head_dim; i++)
+        cell[i] = s->type == OPS_KV_F16 ? quant_f16_to_f32(quant_f32_to_f16(x[i])) : x[i];
+    for (uint32_t i = 0; s->type == OPS_KV_Q8_0 && i < s->head_dim; i += 32) {
+        struct quant_q8_0 block;
+        quant_to_q8_0(x + i, &block);
+        quant_dequantize(QUANT_Q8_0, &block, 32, cell + i);
+    }
 }
 
 /* Everything of a window is stored before anything of it is read: the tokens of a row see each other. */
@@ -355,7 +376,19 @@ static const float *seen(const struct ops_attention *a, const struct ops_row *ro
     return kv_cell(a->kv, row->blocks[pos / OPS_BLOCK_TOKENS], a->layer, side, pos % OPS_BLOCK_TOKENS, head);
 }
 
-/* scores: room for own + 1; sum: room for head_dim. */
+/* Queries for keys in q8_0: each 32 numbers as whole multiples of the largest / 127. */
+static void quantize_query(const float *q, uint32_t dim, double *to)
+{
+    for (uint32_t b = 0; b < dim; b += 32) {
+        double most = 0;
+        for (uint32_t c = b; c < b + 32; c++)
+            most = fmax(most, fabs((double)q[c]));
+        for (uint32_t c = b; c < b + 32; c++)
+            to[c] = most > 0 ? nearbyint(q[c] * (127 / most)) * (most / 127) : 0;
+    }
+}
+
+/* scores: room for own + 1; sum: room for head_dim, the query's numbers first. */
 static void attend(const struct ops_attention *a, const struct ops_row *row, uint32_t i, uint32_t head,
                    double *scores, double *sum)
 {
@@ -364,11 +397,15 @@ static void attend(const struct ops_attention *a, const struct ops_row *row, uin
     uint32_t first = a->window && own >= a->window ? own - a->window + 1 : 0;
     size_t of = ((size_t)(row->first + i) * a->heads + head) * dim;
     double max = -INFINITY, total = 0;
+    for (uint32_t c = 0; c < dim; c++)
+        sum[c] = a->q[of + c];
+    if (a->kv->shape.type == OPS_KV_Q8_0)
+        quantize_query(a->q + of, dim, sum);
     for (uint32_t p = first; p <= own; p++) {
         const float *k = seen(a, row, 0, p, kv_head);
         double s = 0;
         for (uint32_t c = 0; c < dim; c++)
-            s += (double)a->q[of + c] * k[c];
+            s += sum[c] * k[c];
         scores[p] = s * a->scale;
         max = fmax(max, scores[p]);
     }

@@ -33,9 +33,14 @@ int shape_check_kv(const struct ops_kv_shape *s, char *err, size_t errlen)
                  SHAPE_HEAD_DIM_MAX);
         return -EINVAL;
     }
-    if (s->type != OPS_KV_F16 && s->type != OPS_KV_F32) {
-        snprintf(err, errlen, "KV type number %d: this build keeps f16 or f32", (int)s->type);
+    if (s->type != OPS_KV_F16 && s->type != OPS_KV_F32 && s->type != OPS_KV_Q8_0) {
+        snprintf(err, errlen, "KV type number %d: this build keeps f16, f32 or q8_0", (int)s->type);
         return -ENOTSUP;
+    }
+    if (s->type == OPS_KV_Q8_0 && s->head_dim % SHAPE_KV_BLOCK) {
+        snprintf(err, errlen, "head dimension %u: KV in q8_0 needs a multiple of %u, f16 and f32 do not",
+                 s->head_dim, SHAPE_KV_BLOCK);
+        return -EINVAL;
     }
     /* CUDA has a block of threads for each head, and 65,535 is what a grid has in its second direction. */
     if (!s->layers || !s->heads || !s->blocks || s->layers > 65536 || s->heads > 65535) {
@@ -49,9 +54,13 @@ int shape_check_kv(const struct ops_kv_shape *s, char *err, size_t errlen)
 struct shape_kv shape_of_kv(const struct ops_kv_shape *s)
 {
     struct shape_kv k = { .padded = (s->head_dim + 15) / 16 * 16,
-                          .element = s->type == OPS_KV_F16 ? sizeof(uint16_t) : sizeof(float) };
-    k.k_bytes = (size_t)s->head_dim * OPS_BLOCK_TOKENS * k.element;
-    k.head_bytes = k.k_bytes + (size_t)k.padded * OPS_BLOCK_TOKENS * k.element;
+                          .element = s->type == OPS_KV_F16   ? sizeof(uint16_t)
+                                     : s->type == OPS_KV_F32 ? sizeof(float)
+                                                             : sizeof(int8_t) };
+    const size_t scales = s->type == OPS_KV_Q8_0 ? s->head_dim / SHAPE_KV_BLOCK * sizeof(uint16_t) : 0;
+    k.row_bytes = s->head_dim * k.element + scales;
+    k.k_bytes = k.row_bytes * OPS_BLOCK_TOKENS;
+    k.head_bytes = k.k_bytes + (k.padded * k.element + scales) * OPS_BLOCK_TOKENS;
     k.layer_bytes = k.head_bytes * s->heads;
     k.block_bytes = k.layer_bytes * s->layers;
     return k;

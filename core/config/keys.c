@@ -104,8 +104,8 @@ const struct config_key config_keys[] = {
     { "engine.kv_tokens", AUTO(engine.kv_tokens, 256, 1 << 26), UNIT("tokens"), RESTART,
       HELP("Size of the key-value pool that all conversations share; auto: from the context and the free memory, the device's "
            "where that computes.") },
-    { "engine.kv_type", CHOICE(engine.kv_type, "\"f16\"", "f16 f32"), UNIT(""), RESTART,
-      HELP("Number type of keys and values.") },
+    { "engine.kv_type", CHOICE(engine.kv_type, "\"f16\"", "f16 f32 q8_0"), UNIT(""), RESTART,
+      HELP("Number type of keys and values. q8_0: half of f16's memory, for models whose head dimension is a multiple of 32.") },
     { "engine.activations", CHOICE(engine.activations, "\"int8\"", "int8 f32"), UNIT(""), RESTART,
       HELP("What activations are rounded to before they meet the weights. f32: exact and slow.") },
     { "engine.windows", CHOICE(engine.windows, "\"active\"", "active padded"), UNIT(""), RESTART,

@@ -36,6 +36,40 @@ int stage_no_memory(const struct stage *st, const char *what, size_t wanted, cha
     return -ENOMEM;
 }
 
+static const char *const kv_names[] = {
+    [OPS_KV_F16] = "f16",
+    [OPS_KV_F32] = "f32",
+    [OPS_KV_Q8_0] = "q8_0",
+};
+
+static bool kv_type_find(const char *name, enum ops_kv_type *ret_type)
+{
+    *ret_type = OPS_KV_F16;
+    for (size_t i = 0; name && i < sizeof kv_names / sizeof *kv_names; i++)
+        if (strcmp(name, kv_names[i]) == 0) {
+            *ret_type = (enum ops_kv_type)i;
+            return true;
+        }
+    return !name;
+}
+
+const char *engine_kv_name(enum ops_kv_type type)
+{
+    return kv_names[type];
+}
+
+size_t engine_kv_head_bytes(enum ops_kv_type type, uint32_t head_dim)
+{
+    switch (type) {
+    case OPS_KV_F32:
+        return head_dim * sizeof(float);
+    case OPS_KV_Q8_0: /* 32 numbers and their scale */
+        return head_dim % 32 ? 0 : head_dim / 32 * (32 + sizeof(uint16_t));
+    default:
+        return head_dim * sizeof(uint16_t);
+    }
+}
+
 static int check_options(const struct model *m, const struct engine_options *o, char *err, size_t errlen)
 {
     const struct {
@@ -52,6 +86,11 @@ static int check_options(const struct model *m, const struct engine_options *o, 
                      bounds[i].max);
             return -EINVAL;
         }
+    enum ops_kv_type type;
+    if (!kv_type_find(o->kv_type, &type)) {
+        snprintf(err, errlen, "KV in %s: f16, f32 and q8_0 are known", o->kv_type);
+        return -EINVAL;
+    }
     if (o->stages > ENGINE_MAX_STAGES || o->stages > m->n_layers) {
         snprintf(err, errlen,
                  "stages: %" PRIu32 " for a model of %" PRIu32 " layers; at most one a layer, and %u",
@@ -79,14 +118,16 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->window = m->window;
     e->post_norms = m->layers[0].attn_post_norm != NULL;
     e->n_ropes = m->window ? 2 : 1;
-    e->kv_type = o->kv_f32 ? OPS_KV_F32 : OPS_KV_F16;
+    kv_type_find(o->kv_type, &e->kv_type);
     e->max_rows = o->max_rows;
     e->max_tokens = o->max_tokens;
 }
 
-size_t engine_kv_token_bytes(const struct model *m, bool kv_f32)
+size_t engine_kv_token_bytes(const struct model *m, const char *kv_type)
 {
-    return (size_t)m->n_layers * m->n_head_kv * m->head_dim * 2 * (kv_f32 ? sizeof(float) : sizeof(uint16_t));
+    enum ops_kv_type type;
+    kv_type_find(kv_type, &type);
+    return (size_t)m->n_layers * m->n_head_kv * 2 * engine_kv_head_bytes(type, m->head_dim);
 }
 
 static int open_pool(struct engine *e, const struct engine_options *o, char *err, size_t errlen)
@@ -178,11 +219,11 @@ static int open_device(struct stage *st, void *arg, char *err, size_t errlen)
 static int open_kv(struct stage *st, void *arg, char *err, size_t errlen)
 {
     struct engine *e = st->engine;
-    const struct engine_options *o = arg;
-    struct ops_kv_shape shape = load_kv_shape(e, st->n_layers, e->pool.n_blocks, o->kv_f32);
+    struct ops_kv_shape shape = load_kv_shape(e, st->n_layers, e->pool.n_blocks);
     size_t bytes = e->pool.n_blocks * e->ops->kv_block_bytes(&shape);
     char why[160] = "";
     int r = e->ops->kv_new(st->dev, &shape, &st->kv, why, sizeof why);
+    (void)arg;
 
     if (r == -ENOMEM)
         return stage_no_memory(st, "the KV pool", bytes, err, errlen);

@@ -40,7 +40,7 @@ struct engine_options {
     uint32_t threads;   /* 1..ENGINE_MAX_THREADS, divided among the stages, each of which has at least one */
     uint32_t stages;    /* 1..ENGINE_MAX_STAGES, at most the model's layers; 0: one */
     bool f32_activations;
-    bool kv_f32;         /* KV in f32 instead of f16 */
+    const char *kv_type; /* "f16", "f32", "q8_0"; NULL: "f16" */
     uint32_t kv_tokens;  /* size of the pool in tokens; rounded up to whole blocks */
     uint32_t max_rows;   /* rows of a window, 1..256 */
     uint32_t max_tokens; /* tokens of a window over all rows, 1..4096 */
@@ -63,8 +63,9 @@ int engine_open(const struct gguf *f, const struct model *m, const struct engine
 /* Every flight must have been released and every session freed. */
 void engine_close(struct engine *e);
 
-/* Bytes of KV for one token with these settings. */
-size_t engine_kv_token_bytes(const struct model *m, bool kv_f32);
+/* Bytes of KV for one token in "f16", "f32" or "q8_0"; 0 where the model's heads cannot be kept so: q8_0
+ * wants a head dimension that is a multiple of 32. */
+size_t engine_kv_token_bytes(const struct model *m, const char *kv_type);
 
 struct engine_stage_info {
     const char *device; /* "cpu avx512 vnni, 1 thread on processor 0" */

@@ -144,3 +144,6 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
 int engine_no_memory(const char *what, size_t wanted, char *err, size_t errlen); /* -ENOMEM */
 /* The same of the stage's device. */
 int stage_no_memory(const struct stage *st, const char *what, size_t wanted, char *err, size_t errlen);
+/* A KV type's name, and the bytes of one head's vector of a token, 0 where it cannot be kept so. */
+const char *engine_kv_name(enum ops_kv_type type);
+size_t engine_kv_head_bytes(enum ops_kv_type type, uint32_t head_dim);

@@ -172,7 +172,7 @@ static int open_probe(struct stage *st, void *arg, char *err, size_t errlen)
     struct ops_kv_shape shape;
     if (is_last(st))
         return compute_reserve_logits(st, p->f, err, errlen);
-    shape = load_kv_shape(st->engine, st->n_layers, PROBE_ROWS, false);
+    shape = load_kv_shape(st->engine, st->n_layers, PROBE_ROWS);
     return st->engine->ops->kv_new(st->dev, &shape, &st->kv, err, errlen);
 }
 
@@ -346,11 +346,9 @@ void load_free(struct stage *st)
     ops->release(st->dev, st->output_norm);
 }
 
-struct ops_kv_shape load_kv_shape(const struct engine *e, uint32_t layers, uint32_t blocks, bool kv_f32)
+struct ops_kv_shape load_kv_shape(const struct engine *e, uint32_t layers, uint32_t blocks)
 {
-    return (struct ops_kv_shape){ .layers = layers,
-                                  .heads = e->n_head_kv,
-                                  .head_dim = e->head_dim,
-                                  .blocks = blocks,
-                                  .type = kv_f32 ? OPS_KV_F32 : OPS_KV_F16 };
+    return (struct ops_kv_shape){
+        .layers = layers, .heads = e->n_head_kv, .head_dim = e->head_dim, .blocks = blocks, .type = e->kv_type
+    };
 }

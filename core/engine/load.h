@@ -20,4 +20,4 @@ int load_rest(struct engine *e, struct load *l, char *err, size_t errlen);
 /* Gives the stage's weights back, on its thread. */
 void load_free(struct stage *st);
 /* KV of `layers` layers in `blocks` blocks. */
-struct ops_kv_shape load_kv_shape(const struct engine *e, uint32_t layers, uint32_t blocks, bool kv_f32);
+struct ops_kv_shape load_kv_shape(const struct engine *e, uint32_t layers, uint32_t blocks);

@@ -9,13 +9,12 @@ _Static_assert(SESSION_IO_TOKENS == OPS_BLOCK_TOKENS, "a piece is a block");
 /* Of one token in one layer. */
 static size_t layer_bytes(const struct engine *e)
 {
-    size_t element = e->kv_type == OPS_KV_F32 ? sizeof(float) : sizeof(uint16_t);
-    return 2 * (size_t)e->n_head_kv * e->head_dim * element;
+    return 2 * (size_t)e->n_head_kv * engine_kv_head_bytes(e->kv_type, e->head_dim);
 }
 
 void session_io_kind(const struct engine *e, struct session_io_kind *ret_kind)
 {
-    *ret_kind = (struct session_io_kind){ .kv_type = e->kv_type == OPS_KV_F32 ? "f32" : "f16",
+    *ret_kind = (struct session_io_kind){ .kv_type = engine_kv_name(e->kv_type),
                                           .arithmetic = e->ops->arithmetic(e->stages[0].dev),
                                           .token_bytes = layer_bytes(e) * e->n_layers };
 }

@@ -10,7 +10,7 @@
 
 /* Keys and values of engines of one kind and one model are the same bits. */
 struct session_io_kind {
-    const char *kv_type;    /* "f16", "f32" */
+    const char *kv_type;    /* "f16", "f32", "q8_0" */
     const char *arithmetic; /* how it computes, in words; lives as long as the engine */
     size_t token_bytes;     /* of one token, all layers */
 };

@@ -97,7 +97,7 @@ Test(engine_cuda, kv_in_f32_and_float_activations_give_the_cpus_bits)
 {
     struct engine_options o = cuda;
     cudahost_reset(1, (size_t)256 << 20);
-    o.kv_f32 = true;
+    o.kv_type = "f32";
     check_chunks(&rig_shape, &o, "f32 keys and values");
     o.f32_activations = true;
     check_chunks(&rig_shape, &o, "f32 activations");

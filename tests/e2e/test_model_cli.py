@@ -46,6 +46,7 @@ def test_info_tells_the_memory(berth, synthetic_model):
     per_token = out["layers"] * out["kv_heads"] * out["head_dim"] * 2
     assert out["kv_bytes_per_token_f16"] == per_token * 2
     assert out["kv_bytes_per_token_f32"] == per_token * 4
+    assert out["kv_bytes_per_token_q8_0"] == per_token * 34 // 32
     assert out["memory_bytes"] == out["tensor_bytes"] + (64 << 20) + out["context"] * per_token * 2
 
 

@@ -123,6 +123,11 @@ def test_a_context_that_cannot_fit(start_server):
     fails(start_server({"model.context": 16_000_000, "engine.kv_type": "f32"}, wait=False), "16000000", "available", "--set")
 
 
+def test_keys_and_values_that_cannot_be_kept_in_q8(start_server, make_model):
+    model = make_model("--embd", "96", "--heads", "6", "--layers", "1")
+    fails(start_server({"engine.kv_type": "q8_0"}, model=model, wait=False), "engine.kv_type q8_0", "head dimension is 16")
+
+
 def test_a_pool_below_the_context(start_server):
     fails(start_server({"engine.kv_tokens": 1024, "model.context": 4096}, wait=False), "1024", "4096", "model.context=1024")
 
@@ -182,6 +187,7 @@ def test_the_name_is_a_setting(start_server):
 
 
 @pytest.mark.parametrize("settings", [{"engine.isa": "portable"}, {"engine.activations": "f32", "engine.kv_type": "f32"},
+                                      {"engine.kv_type": "q8_0"},
                                       {"engine.slots": 1}, {"engine.rows": 1}, {"engine.slots": 2, "engine.rows": 200}])
 def test_it_serves_with_other_settings(start_server, settings):
     assert chat(start_server(settings))["usage"]["completion_tokens"] == 24

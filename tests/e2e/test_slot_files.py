@@ -36,7 +36,7 @@ def turn(server, said, slot, question="And then?", **fields):
     return text_of(reply), reply["timings"]["cache_n"]
 
 
-@pytest.mark.parametrize("more", [{}, {"engine.kv_type": "f32"}, {"engine.stages": 2, "engine.threads": 2}])
+@pytest.mark.parametrize("more", [{}, {"engine.kv_type": "f32"}, {"engine.kv_type": "q8_0"}, {"engine.stages": 2, "engine.threads": 2}])
 def test_a_restart_costs_nothing(start_server, folder, more):
     settings = {**SLOTS, "cache.save_dir": folder, **more}
     server = start_server(settings)

@@ -40,7 +40,14 @@ static const struct shape shapes[] = {
     { 2, 4, 128, OPS_KV_F32, 128, false, 1, 0, false }, { 1, 7, 8, OPS_KV_F16, 0, false, 3, 0, false },
     { 1, 2, 256, OPS_KV_F16, 256, true, 1, 0, false },  { 5, 5, 34, OPS_KV_F32, 34, false, 1, 0, false },
     { 1, 8, 96, OPS_KV_F16, 96, true, 40, 0, false },   { 2, 3, 2, OPS_KV_F32, 2, true, 10, 0, false },
+#ifndef TEST_CUDA
+    { 3, 3, 64, OPS_KV_Q8_0, 64, false, 1, 0, false },  { 1, 4, 256, OPS_KV_Q8_0, 256, true, 1, 0, false },
+    { 2, 7, 32, OPS_KV_Q8_0, 16, true, 1, 0, false },
+#endif
 };
+#ifndef TEST_CUDA
+static const struct shape smol_q8 = { 3, 3, 64, OPS_KV_Q8_0, 64, false, 1, 0, false };
+#endif
 
 /* Windows around the borders of blocks (64) and splits (256), smaller than a group's rows and than a tile. */
 static const struct shape windowed[] = {
@@ -50,6 +57,9 @@ static const struct shape windowed[] = {
     { 5, 5, 34, OPS_KV_F32, 34, false, 1, 17, false },  { 1, 8, 96, OPS_KV_F16, 96, true, 1, 128, true },
     { 1, 1, 16, OPS_KV_F32, 16, true, 1, 255, false },  { 1, 3, 24, OPS_KV_F32, 24, true, 1, 257, false },
     { 2, 3, 2, OPS_KV_F32, 2, true, 10, 100000, true },
+#ifndef TEST_CUDA
+    { 1, 4, 32, OPS_KV_Q8_0, 32, true, 1, 63, true },
+#endif
 };
 
 /* Blocks of a sequence out of order and apart: 3, 10, 17, ... modulo a pool size that 7 does not divide. */
@@ -91,11 +101,14 @@ static struct sequence run_alone(const struct shape *shape, const char *isa, uin
     return s;
 }
 
-/* With f16 keys a rotation that rounds the other way moves a key by half a unit in its last place of 11 bits.
- */
+/* With f16 keys a rotation that rounds the other way moves a key by half a unit in its last place of 11 bits,
+ * with q8_0 a number of a key or query by 1/127 of the largest. */
 static double tolerance(const struct shape *s)
 {
-    return (s->type == OPS_KV_F16 ? 4e-4 : 1e-5) * (s->loud > 1 ? s->loud : 1);
+    return (s->type == OPS_KV_Q8_0  ? 1e-2
+            : s->type == OPS_KV_F16 ? 4e-4
+                                    : 1e-5) *
+           (s->loud > 1 ? s->loud : 1);
 }
 
 static void compare_with_reference(const struct shape *shape, uint32_t positions, uint32_t chunk)
@@ -226,6 +239,9 @@ Test(attention, what_comes_later_in_the_window_is_never_multiplied)
         for (uint32_t from = 125; from<133; from += SPARSE> 1 ? 3 : 1) {
             later_nan(&smol, isas[i], from);
             later_nan(&shapes[2], isas[i], from);
+#ifndef TEST_CUDA
+            later_nan(&smol_q8, isas[i], from);
+#endif
         }
 }
 
@@ -307,6 +323,13 @@ Test(attention, bits_with_windows_and_norms_depend_on_neither_chunks_threads_nor
     for (size_t i = 0; i<LENGTH(windowed); i += SPARSE> 1 ? 3 : 1)
         expect_same_bits(&windowed[i], CPU_SPLIT + 150);
 }
+
+#ifndef TEST_CUDA
+Test(attention, bits_with_q8_depend_on_neither_chunks_threads_nor_isa)
+{
+    expect_same_bits(&smol_q8, 2 * CPU_SPLIT + 70);
+}
+#endif
 
 Test(attention, portable_bits_depend_on_neither_chunks_nor_threads)
 {
@@ -444,6 +467,9 @@ Test(kv, a_copy_of_part_of_a_block_continues_the_same)
         fork_at(&smol, at[i]);
         fork_at(&shapes[2], at[i]);
         fork_at(&shapes[7], at[i]);
+#ifndef TEST_CUDA
+        fork_at(&smol_q8, at[i]);
+#endif
     }
 }
 
@@ -488,6 +514,11 @@ Test(kv, refuses_impossible_pools)
     cr_expect_eq(ops->kv_new(d, &none, &kv, err, sizeof err), -EINVAL);
     struct ops_kv_shape huge = { .layers = 60000, .heads = 60000, .head_dim = 256, .blocks = UINT32_MAX };
     cr_expect_eq(ops->kv_new(d, &huge, &kv, err, sizeof err), -ENOMEM);
+    struct ops_kv_shape uneven = {
+        .layers = 1, .heads = 1, .head_dim = 80, .blocks = 1, .type = OPS_KV_Q8_0
+    };
+    cr_expect_eq(ops->kv_new(d, &uneven, &kv, err, sizeof err), -EINVAL);
+    cr_expect(strstr(err, "head dimension 80: KV in q8_0 needs a multiple of 32") != NULL, "%s", err);
     struct ops_kv_shape type = {
         .layers = 1, .heads = 1, .head_dim = 64, .blocks = 1, .type = (enum ops_kv_type)7
     };

@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     struct engine_options o = { .isa = "auto",
                                 .threads = 2,
                                 .f32_activations = exact,
-                                .kv_f32 = exact,
+                                .kv_type = exact ? "f32" : "f16",
                                 .kv_tokens = n,
                                 .max_rows = 1,
                                 .max_tokens = chunk };

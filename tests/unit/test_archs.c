@@ -214,7 +214,8 @@ Test(archs, exact_mode_agrees_with_the_reference)
         struct engine_options o = usual;
         struct rig r;
         o.isa = "ref";
-        o.kv_f32 = o.f32_activations = true;
+        o.f32_activations = true;
+        o.kv_type = "f32";
         r = rig_open(&shapes[i], &o);
         int32_t *tokens = rig_tokens(LONG, shapes[i].vocab, 9);
         float *wanted = rig_alone(&r, tokens, LONG);

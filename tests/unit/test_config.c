@@ -161,9 +161,9 @@ Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
     expect_refused("{\"engine\": {\"slots\": 1.5}}", "engine.slots: 1.5 where a whole number", 1);
     expect_refused("{\"engine\": {\"slots\": \"auto\"}}", "engine.slots: \"auto\" where 1..1024", 1);
     expect_refused("{\"engine\": {\"threads\": \"all\"}}", "engine.threads: \"all\" where auto or 1..256", 1);
-    expect_refused("{\"engine\":\n{\"kv_type\":\"q8\"}}", "engine.kv_type: \"q8\" where f16, f32 is allowed",
-                   2);
-    expect_refused("{\"engine\": {\"kv_type\": null}}", "engine.kv_type: null where f16, f32", 1);
+    expect_refused("{\"engine\":\n{\"kv_type\":\"q8\"}}",
+                   "engine.kv_type: \"q8\" where f16, f32, q8_0 is allowed", 2);
+    expect_refused("{\"engine\": {\"kv_type\": null}}", "engine.kv_type: null where f16, f32, q8_0", 1);
     expect_refused("{\"server\": {\"open\": 1}}", "server.open: 1 where true or false", 1);
     expect_refused("{\"server\": {\"listen\": \"x\"}}", "server.listen: \"x\" where a list of strings", 1);
     expect_refused("{\"server\": {\"listen\": [1]}}", "server.listen: item 1 is a number where a string", 1);

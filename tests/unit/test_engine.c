@@ -7,11 +7,11 @@
 
 static const struct engine_options ways[] = {
     { .isa = "auto", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
-    { .isa = "auto", .threads = 2, .kv_f32 = true, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
+    { .isa = "auto", .threads = 2, .kv_type = "f32", .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "auto",
       .threads = 2,
       .f32_activations = true,
-      .kv_f32 = true,
+      .kv_type = "f32",
       .kv_tokens = 4096,
       .max_rows = 8,
       .max_tokens = 512 },
@@ -56,7 +56,7 @@ static void expect_same(const float *a, const float *b, size_t n, const char *wh
     for (size_t i = 0; i < n; i++)
         if (memcmp(&a[i], &b[i], sizeof *a) != 0) {
             cr_expect(false, "%s (%s, %u threads, kv %s, activations %s): value %zu is %a, %a is wanted",
-                      what, o->isa, o->threads, o->kv_f32 ? "f32" : "f16",
+                      what, o->isa, o->threads, o->kv_type ? o->kv_type : "f16",
                       o->f32_activations ? "f32" : "int8", i, (double)a[i], (double)b[i]);
             return;
         }
@@ -220,7 +220,8 @@ Test(engine, avx2_avx512_and_amx_give_the_same_bits)
         for (int exact = 0; exact < 2; exact++) {
             struct tiny_shape s = rig_shape;
             s.type = types[t];
-            o.f32_activations = o.kv_f32 = exact;
+            o.f32_activations = exact;
+            o.kv_type = exact ? "f32" : "f16";
             o.isa = "avx2";
             float *wanted = logits_of(&s, &o);
             for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -254,7 +255,8 @@ Test(engine, float_activations_agree_with_the_reference)
         struct engine_options o = rig_options;
         s.type = types[t];
         s.untied = t % 2;
-        o.f32_activations = o.kv_f32 = true;
+        o.f32_activations = true;
+        o.kv_type = "f32";
         o.isa = "ref";
         float *wanted = logits_of(&s, &o);
         for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
@@ -314,7 +316,8 @@ Test(engine, odd_shapes_agree_with_the_reference)
     };
     for (size_t t = 0; t < sizeof shapes / sizeof *shapes; t++) {
         struct engine_options o = rig_options;
-        o.f32_activations = o.kv_f32 = true;
+        o.f32_activations = true;
+        o.kv_type = "f32";
         o.isa = "ref";
         float *wanted = logits_of(&shapes[t], &o);
         for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
@@ -537,8 +540,9 @@ Test(engine, loading_tells_how_far_it_is_and_what_it_made)
     cr_expect_eq(seen.calls, gguf_n_tensors(rig.f));
     engine_info_get(e, &info);
     cr_expect(info.blocks == 64 && info.blocks_used == 0 && info.n_vocab == 99);
-    cr_expect_eq(info.kv_bytes, 4096 * engine_kv_token_bytes(rig.m, false));
-    cr_expect_eq(engine_kv_token_bytes(rig.m, true), 2 * 2 * 2 * 16 * 4);
+    cr_expect_eq(info.kv_bytes, 4096 * engine_kv_token_bytes(rig.m, "f16"));
+    cr_expect_eq(engine_kv_token_bytes(rig.m, "f32"), 2 * 2 * 2 * 16 * 4);
+    cr_expect_eq(engine_kv_token_bytes(rig.m, "q8_0"), 0, "16 is no multiple of 32");
     cr_expect_geq(info.weight_bytes, 64 * 99);
     cr_expect(strncmp(info.device, "cpu ", 4) == 0, "%s", info.device);
     engine_close(e);

@@ -47,7 +47,7 @@ static struct engine *open_engine(bool f32_activations, bool kv_f32)
     struct engine_options o = { .isa = "auto",
                                 .threads = 2,
                                 .f32_activations = f32_activations,
-                                .kv_f32 = kv_f32,
+                                .kv_type = kv_f32 ? "f32" : "f16",
                                 .kv_tokens = 1024,
                                 .max_rows = 1,
                                 .max_tokens = 64 };

@@ -17,12 +17,12 @@ static const struct tiny_shape shape = { .layers = 5,
                                          .type = 8,
                                          .seed = 4 };
 
-static struct engine_options with(const char *isa, uint32_t stages, bool f32)
+static struct engine_options with(const char *isa, uint32_t stages, const char *kv_type)
 {
     struct engine_options o = rig_options;
     o.isa = isa;
     o.stages = stages;
-    o.kv_f32 = f32;
+    o.kv_type = kv_type;
     return o;
 }
 
@@ -54,10 +54,13 @@ static struct session *session_with(struct rig *r, const unsigned char *bytes, u
     return s;
 }
 
-static void expect_goes_on(const char *isa, bool f32, uint32_t stages_from, uint32_t stages_to)
+static void expect_goes_on(const char *isa, const char *kv_type, uint32_t stages_from, uint32_t stages_to)
 {
-    struct engine_options from = with(isa, stages_from, f32), to = with(isa, stages_to, f32);
-    struct rig a = rig_open(&shape, &from);
+    struct engine_options from = with(isa, stages_from, kv_type), to = with(isa, stages_to, kv_type);
+    struct tiny_shape of = shape;
+    if (!strcmp(kv_type, "q8_0"))
+        of.head_dim = 32;
+    struct rig a = rig_open(&of, &from);
     int32_t *tokens = rig_tokens(LONG, VOCAB, 8);
     float *wanted = rig_alone(&a, tokens, LONG), *got = malloc(LONG * VOCAB * sizeof *got);
     struct session *s = rig_session(&a);
@@ -67,7 +70,7 @@ static void expect_goes_on(const char *isa, bool f32, uint32_t stages_from, uint
     session_free(s);
     rig_close(&a);
 
-    struct rig b = rig_open(&shape, &to);
+    struct rig b = rig_open(&of, &to);
     struct session *other = rig_session(&b); /* so that other blocks are used */
     rig_feed(&b, other, tokens + 50, 130, 130, NULL);
     s = session_with(&b, bytes, KEPT);
@@ -75,8 +78,7 @@ static void expect_goes_on(const char *isa, bool f32, uint32_t stages_from, uint
     cr_expect(again_len == len && memcmp(again, bytes, len) == 0, "%s: other bytes", isa);
     rig_feed(&b, s, tokens + KEPT, LONG - KEPT, 41, got);
     cr_expect(memcmp(got, wanted + KEPT * VOCAB, (LONG - KEPT) * VOCAB * sizeof *got) == 0,
-              "%s, kv %s, from %u stages to %u: other logits", isa, f32 ? "f32" : "f16", stages_from,
-              stages_to);
+              "%s, kv %s, from %u stages to %u: other logits", isa, kv_type, stages_from, stages_to);
     session_free(s);
     session_free(other);
     rig_close(&b);
@@ -89,21 +91,22 @@ static void expect_goes_on(const char *isa, bool f32, uint32_t stages_from, uint
 
 Test(session_io, a_sequence_goes_on_with_the_same_bits)
 {
-    for (int f32 = 0; f32 < 2; f32++) {
-        expect_goes_on("auto", f32, 1, 1);
-        expect_goes_on("auto", f32, 1, 2);
-        expect_goes_on("auto", f32, 2, 1);
-        expect_goes_on("auto", f32, 2, 5);
-        expect_goes_on("portable", f32, 1, 2);
-        expect_goes_on("ref", f32, 2, 1);
+    static const char *const types[] = { "f16", "f32", "q8_0" };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        expect_goes_on("auto", types[i], 1, 1);
+        expect_goes_on("auto", types[i], 1, 2);
+        expect_goes_on("auto", types[i], 2, 1);
+        expect_goes_on("auto", types[i], 2, 5);
+        expect_goes_on("portable", types[i], 1, 2);
+        expect_goes_on("ref", types[i], 2, 1);
     }
 }
 
 Test(session_io, engines_say_of_which_kind_they_are)
 {
-    const struct engine_options ways[] = { with("auto", 1, false), with("auto", 2, false),
-                                           with("auto", 1, true), with("portable", 1, false),
-                                           with("ref", 1, false) };
+    const struct engine_options ways[] = { with("auto", 1, "f16"), with("auto", 2, "f16"),
+                                           with("auto", 1, "f32"), with("portable", 1, "f16"),
+                                           with("ref", 1, "f16") };
     struct session_io_kind kind[5];
     char arithmetic[5][64];
     for (int i = 0; i < 5; i++) {
@@ -121,7 +124,7 @@ Test(session_io, engines_say_of_which_kind_they_are)
 
 Test(session_io, a_full_pool_takes_nothing_and_changes_nothing)
 {
-    struct engine_options o = with("auto", 2, false);
+    struct engine_options o = with("auto", 2, "f16");
     o.kv_tokens = 3 * 64;
     struct rig r = rig_open(&shape, &o);
     struct session_io_kind kind;
@@ -149,7 +152,7 @@ Test(session_io, a_full_pool_takes_nothing_and_changes_nothing)
 
 Test(session_io, other_sessions_keep_what_they_have_while_flights_are_under_way)
 {
-    struct engine_options o = with("auto", 2, false);
+    struct engine_options o = with("auto", 2, "f16");
     struct rig r = rig_open(&shape, &o);
     int32_t *tokens = rig_tokens(LONG, VOCAB, 9);
     float *wanted = rig_alone(&r, tokens, LONG);

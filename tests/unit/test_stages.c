@@ -583,7 +583,7 @@ Test(stages, every_layer_and_thread_belongs_to_one_stage)
             cr_expect_eq(layers, 5);
             cr_expect_eq(all, threads > stages ? threads : stages);
             cr_expect_eq(bytes, info.weight_bytes);
-            cr_expect_eq(info.kv_bytes, 4096 * engine_kv_token_bytes(rig.m, false));
+            cr_expect_eq(info.kv_bytes, 4096 * engine_kv_token_bytes(rig.m, "f16"));
             rig_close(&rig);
         }
 }
