@@ -91,7 +91,11 @@ static int read_options(struct api *a, char *err, size_t errlen)
     for (size_t i = 0; i < sizeof a->salt / 8; i++)
         memcpy(a->salt + 8 * i, &(uint64_t){ rng_system_seed() }, 8);
     chat_traits_find(a->o.chat, a->o.chat_source, &a->traits);
-    if (!a->traits.calls) { /* calls are rendered as Hermes writes them (prompt.c) */
+    /* A model whose template lists no tools is told of them in words, and of Hermes' form of calls
+     * (prompt.c): then calls are rendered so as well. */
+    if (!a->traits.tools && a->traits.format != TOOLCALL_HERMES)
+        a->traits.calls = false;
+    if (!a->traits.calls) {
         a->traits.format = TOOLCALL_HERMES;
         strcpy(a->traits.gap, "\n");
     }

@@ -46,6 +46,8 @@ def test_the_help_page_shows_how_to_ask(server):
     assert page.headers["Content-Type"].startswith("text/html") and "curl" in page.text
     for path in re.findall(r'href="([^"]+)"', page.text):
         assert get(server, path).status_code == 200, path
+    for dialect in ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"):
+        assert f"<code>POST {dialect}</code>" in page.text, dialect
 
 
 def test_the_help_page_names_the_host_it_was_asked_by(server):

@@ -122,6 +122,16 @@ class MiniSwe(Client):
         return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"], usage["completion_tokens"]
 
 
+class OpenCode(QwenCode):
+    """Streams as qwen-code does, and all contents are strings."""
+
+    def ask(self):
+        for message in self.messages:
+            if isinstance(message["content"], list):
+                message["content"] = message["content"][0]["text"]
+        return super().ask()
+
+
 class ClaudeCode(Client):
     """Streams Messages; the first message is a list of one block, later a string; the cache mark moves; the billing line changes;
     thinking goes back with its signature."""
@@ -208,7 +218,7 @@ class Codex(Client):
 
 
 @pytest.mark.parametrize("template", CASES, ids=lambda t: t or "own")
-@pytest.mark.parametrize("kind", [QwenCode, MiniSwe, ClaudeCode, Codex])
+@pytest.mark.parametrize("kind", [QwenCode, OpenCode, MiniSwe, ClaudeCode, Codex])
 def test_each_turn_reads_what_is_new_and_at_most_one_block(scripted, script, kind, template):
     server = scripted(template)
     think = "<think>\nOnly one.\n</think>\n\n" if template == "reasoner" else ""
@@ -243,7 +253,7 @@ def test_two_answers_of_one_conversation_share_their_beginning(scripted, script)
         assert second.ask()[:2] == (n, n - 1)
 
 
-@pytest.mark.parametrize("kind", [QwenCode, MiniSwe, ClaudeCode, Codex])
+@pytest.mark.parametrize("kind", [QwenCode, OpenCode, MiniSwe, ClaudeCode, Codex])
 def test_a_call_that_the_model_wrote_otherwise_is_all_that_is_read_again(scripted, script, kind):
     """The template writes calls in one form; where the model's own differs the next turn reads it once more, in that form."""
     server = scripted("qwen25")

@@ -305,3 +305,20 @@ def test_a_call_that_was_cut_off_does_not_end_the_conversation(start_server, tmp
     prompt = ok(post(server, "/apply-template", body))["prompt"]
     assert f"<tool_call>read_bertharguments={json.dumps(arguments)};</tool_call>" in prompt
     assert post(server, "/v1/chat/completions", body).status_code == 200
+
+
+UNLISTED = """{%- for m in messages %}[{{ m.role }}]{{ m.content }}
+{%- for c in m.tool_calls or [] %}CALL {{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}
+{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"""
+
+
+def test_a_template_that_writes_calls_and_lists_no_tools_has_one_form_of_calls(scripted, script, tmp_path):
+    """The model is told in words how to write a call, so that is what it is read by, and what it sees of its calls later."""
+    (tmp_path / "unlisted.jinja").write_text(UNLISTED)
+    server = scripted(None, {"model.chat_template": tmp_path / "unlisted.jinja"})
+    said = "Yes.\n" + call_text("read_berth", {"path": "seven"})
+    script(("berth seven", said))
+    assert whole(server, ASK) == ("Yes.", "", [["read_berth", '{"path": "seven"}']], "tool_calls")
+    call = {"id": "c1", "type": "function", "function": {"name": "read_berth", "arguments": '{"path":"seven"}'}}
+    back = rendered(server, [*ASK["messages"], {"role": "assistant", "content": "Yes.", "tool_calls": [call]}])
+    assert "[assistant]" + said in back and "CALL" not in back
