@@ -31,23 +31,41 @@ typedef uint32_t e_u32 __attribute__((vector_size(64), may_alias));
 typedef uint16_t e_u16 __attribute__((vector_size(64), may_alias));
 typedef int8_t e_i8 __attribute__((vector_size(64), may_alias));
 
+#undef _mm512_setzero_ps
 #define _mm512_setzero_ps() ((__m512){ 0 })
+#undef _mm512_setzero_si512
 #define _mm512_setzero_si512() ((__m512i){ 0 })
+#undef _mm512_add_ps
 #define _mm512_add_ps(a, b) ((__m512)((a) + (b)))
+#undef _mm512_sub_ps
 #define _mm512_sub_ps(a, b) ((__m512)((a) - (b)))
+#undef _mm512_mul_ps
 #define _mm512_mul_ps(a, b) ((__m512)((a) * (b)))
+#undef _mm512_div_ps
 #define _mm512_div_ps(a, b) ((__m512)((a) / (b)))
+#undef _mm512_and_si512
 #define _mm512_and_si512(a, b) ((__m512i)((a) & (b)))
+#undef _mm512_or_si512
 #define _mm512_or_si512(a, b) ((__m512i)((a) | (b)))
+#undef _mm512_add_epi32
 #define _mm512_add_epi32(a, b) ((__m512i)((e_i32)(a) + (e_i32)(b)))
+#undef _mm512_mullo_epi32
 #define _mm512_mullo_epi32(a, b) ((__m512i)((e_i32)(a) * (e_i32)(b)))
+#undef _mm512_sub_epi8
 #define _mm512_sub_epi8(a, b) ((__m512i)((e_i8)(a) - (e_i8)(b)))
+#undef _mm512_slli_epi32
 #define _mm512_slli_epi32(a, n) ((__m512i)((e_u32)(a) << (uint32_t)(n)))
+#undef _mm512_srai_epi32
 #define _mm512_srai_epi32(a, n) ((__m512i)((e_i32)(a) >> (int32_t)(n)))
+#undef _mm512_srli_epi16
 #define _mm512_srli_epi16(a, n) ((__m512i)((e_u16)(a) >> (uint16_t)(n)))
+#undef _mm512_srl_epi32
 #define _mm512_srl_epi32(a, n) ((__m512i)((e_u32)(a) >> (uint32_t)_mm_cvtsi128_si32(n)))
+#undef _mm512_castps_si512
 #define _mm512_castps_si512(a) ((__m512i)(a))
+#undef _mm512_castsi512_ps
 #define _mm512_castsi512_ps(a) ((__m512)(a))
+#undef _mm512_castps_pd
 #define _mm512_castps_pd(a) ((__m512d)(a))
 
 /* name(p) or name(x) as functions where one expression will not do. */
@@ -56,6 +74,7 @@ EMULATED __m512 e_set1_ps(float x)
     __m512 r = { 0 };
     return r + x;
 }
+#undef _mm512_set1_ps
 #define _mm512_set1_ps e_set1_ps
 
 EMULATED __m512i e_set1_epi32(int x)
@@ -63,6 +82,7 @@ EMULATED __m512i e_set1_epi32(int x)
     e_i32 r = { 0 };
     return (__m512i)(r + x);
 }
+#undef _mm512_set1_epi32
 #define _mm512_set1_epi32 e_set1_epi32
 
 EMULATED __m512i e_set1_epi8(char x)
@@ -71,6 +91,7 @@ EMULATED __m512i e_set1_epi8(char x)
     memset(&r, x, sizeof r);
     return r;
 }
+#undef _mm512_set1_epi8
 #define _mm512_set1_epi8 e_set1_epi8
 
 EMULATED __m512 e_loadu_ps(const void *p)
@@ -79,15 +100,20 @@ EMULATED __m512 e_loadu_ps(const void *p)
     memcpy(&r, p, sizeof r);
     return r;
 }
+#undef _mm512_loadu_ps
 #define _mm512_loadu_ps e_loadu_ps
+#undef _mm512_loadu_si512
 #define _mm512_loadu_si512(p) ((__m512i)e_loadu_ps(p))
+#undef _mm512_load_si512
 #define _mm512_load_si512(p) ((__m512i)e_loadu_ps(p))
 
 EMULATED void e_storeu_ps(void *p, __m512 a)
 {
     memcpy(p, &a, sizeof a);
 }
+#undef _mm512_storeu_ps
 #define _mm512_storeu_ps e_storeu_ps
+#undef _mm512_store_si512
 #define _mm512_store_si512(p, a) e_storeu_ps(p, (__m512)(a))
 
 EMULATED __m512 e_maskz_loadu_ps(uint16_t mask, const float *p)
@@ -98,6 +124,7 @@ EMULATED __m512 e_maskz_loadu_ps(uint16_t mask, const float *p)
         r[i] = p[i];
     return r;
 }
+#undef _mm512_maskz_loadu_ps
 #define _mm512_maskz_loadu_ps e_maskz_loadu_ps
 
 EMULATED void e_mask_storeu_ps(float *p, uint16_t mask, __m512 a)
@@ -106,6 +133,7 @@ EMULATED void e_mask_storeu_ps(float *p, uint16_t mask, __m512 a)
     if (mask >> i & 1)
         p[i] = a[i];
 }
+#undef _mm512_mask_storeu_ps
 #define _mm512_mask_storeu_ps e_mask_storeu_ps
 
 EMULATED __m512 e_fmadd_ps(__m512 a, __m512 b, __m512 c)
@@ -114,6 +142,7 @@ EMULATED __m512 e_fmadd_ps(__m512 a, __m512 b, __m512 c)
     c[i] = fmaf(a[i], b[i], c[i]);
     return c;
 }
+#undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps e_fmadd_ps
 
 EMULATED __m512 e_max_ps(__m512 a, __m512 b)
@@ -122,6 +151,7 @@ EMULATED __m512 e_max_ps(__m512 a, __m512 b)
     b[i] = a[i] > b[i] ? a[i] : b[i];
     return b;
 }
+#undef _mm512_max_ps
 #define _mm512_max_ps e_max_ps
 
 EMULATED __m512 e_min_ps(__m512 a, __m512 b)
@@ -130,6 +160,7 @@ EMULATED __m512 e_min_ps(__m512 a, __m512 b)
     b[i] = a[i] < b[i] ? a[i] : b[i];
     return b;
 }
+#undef _mm512_min_ps
 #define _mm512_min_ps e_min_ps
 
 EMULATED __m512i e_max_epu32(__m512i a, __m512i b)
@@ -139,6 +170,7 @@ EMULATED __m512i e_max_epu32(__m512i a, __m512i b)
     y[i] = x[i] > y[i] ? x[i] : y[i];
     return (__m512i)y;
 }
+#undef _mm512_max_epu32
 #define _mm512_max_epu32 e_max_epu32
 
 /* To nearest, the only way it is asked for. */
@@ -157,6 +189,7 @@ EMULATED __m512 e_scalef_ps(__m512 a, __m512 n)
     a[i] = isnan(n[i]) ? n[i] : scalbnf(a[i], (int)fmaxf(-1000, fminf(1000, floorf(n[i]))));
     return a;
 }
+#undef _mm512_scalef_ps
 #define _mm512_scalef_ps e_scalef_ps
 
 EMULATED __m512i e_rolv_epi32(__m512i a, __m512i n)
@@ -164,6 +197,7 @@ EMULATED __m512i e_rolv_epi32(__m512i a, __m512i n)
     e_u32 x = (e_u32)a, by = (e_u32)n & 31;
     return (__m512i)(x << by | x >> (-by & 31));
 }
+#undef _mm512_rolv_epi32
 #define _mm512_rolv_epi32 e_rolv_epi32
 
 /* ---- conversions ---- */
@@ -175,6 +209,7 @@ EMULATED __m512 e_cvtepi32_ps(__m512i a)
     r[i] = (float)((e_i32)a)[i];
     return r;
 }
+#undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps e_cvtepi32_ps
 
 EMULATED __m512i e_cvtps_epi32(__m512 a)
@@ -184,6 +219,7 @@ EMULATED __m512i e_cvtps_epi32(__m512 a)
     r[i] = fabsf(a[i]) < 0x1p31f ? (int32_t)nearbyintf(a[i]) : INT32_MIN;
     return (__m512i)r;
 }
+#undef _mm512_cvtps_epi32
 #define _mm512_cvtps_epi32 e_cvtps_epi32
 
 EMULATED __m128i e_cvtepi32_epi8(__m512i a)
@@ -193,6 +229,7 @@ EMULATED __m128i e_cvtepi32_epi8(__m512i a)
     r[i] = (int8_t)((e_i32)a)[i];
     return _mm_loadu_si128((const __m128i *)(const void *)r);
 }
+#undef _mm512_cvtepi32_epi8
 #define _mm512_cvtepi32_epi8 e_cvtepi32_epi8
 
 EMULATED __m512i e_cvtepi8_epi32(__m128i a)
@@ -204,7 +241,9 @@ EMULATED __m512i e_cvtepi8_epi32(__m128i a)
     r[i] = from[i];
     return (__m512i)r;
 }
+#undef _mm512_cvtepi8_epi32
 #define _mm512_cvtepi8_epi32 e_cvtepi8_epi32
+#undef _mm512_cvtepu8_epi32
 #define _mm512_cvtepu8_epi32(a) _mm512_and_si512(e_cvtepi8_epi32(a), e_set1_epi32(255))
 
 EMULATED __m512i e_cvtepu16_epi32(__m256i a)
@@ -216,6 +255,7 @@ EMULATED __m512i e_cvtepu16_epi32(__m256i a)
     r[i] = from[i];
     return (__m512i)r;
 }
+#undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32 e_cvtepu16_epi32
 
 EMULATED __m512 e_cvtph_ps(__m256i a)
@@ -224,6 +264,7 @@ EMULATED __m512 e_cvtph_ps(__m256i a)
                        _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)) };
     return e_loadu_ps(both);
 }
+#undef _mm512_cvtph_ps
 #define _mm512_cvtph_ps e_cvtph_ps
 
 /* ---- halves ---- */
@@ -234,10 +275,13 @@ EMULATED __m256 e_half(__m512 a, int i)
     memcpy(both, &a, sizeof both);
     return both[i];
 }
+#undef _mm512_castps512_ps256
 #define _mm512_castps512_ps256(a) e_half(a, 0)
+#undef _mm512_castsi512_si256
 #define _mm512_castsi512_si256(a) _mm256_castps_si256(e_half((__m512)(a), 0))
 #undef _mm512_extractf64x4_pd
 #define _mm512_extractf64x4_pd(a, i) _mm256_castps_pd(e_half((__m512)(a), i))
+#undef _mm512_extracti64x4_epi64
 #define _mm512_extracti64x4_epi64(a, i) _mm256_castps_si256(e_half((__m512)(a), i))
 
 /* ---- byte products ---- */
@@ -253,6 +297,7 @@ EMULATED __m512i e_dpbusd_512(__m512i c, __m512i a, __m512i b)
     e_dpbusd((int32_t *)&c, (const uint8_t *)&a, (const int8_t *)&b, 16);
     return c;
 }
+#undef _mm512_dpbusd_epi32
 #define _mm512_dpbusd_epi32 e_dpbusd_512
 
 EMULATED __m256i e_dpbusd_256(__m256i c, __m256i a, __m256i b)
@@ -285,7 +330,9 @@ EMULATED void e_tile_loadconfig(const void *config)
         e_tiles[i] = (struct e_tile){ .rows = c[48 + i], .bytes = bytes };
     }
 }
+#undef _tile_loadconfig
 #define _tile_loadconfig e_tile_loadconfig
+#undef _tile_release
 #define _tile_release() memset(e_tiles, 0, sizeof e_tiles)
 #undef _tile_zero
 #define _tile_zero(t) memset(e_tiles[t].byte, 0, sizeof e_tiles[t].byte)
