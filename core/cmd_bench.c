@@ -260,6 +260,7 @@ static int run(const struct request *q)
     s.threads = engine_threads(c);
     s.stages = (uint32_t)c->engine.stages;
     s.f32_activations = strcmp(c->engine.activations, "f32") == 0;
+    s.any_order = !c->engine.deterministic;
     s.kv_type = c->engine.kv_type;
     code = choose_model(c, q, &found, &s.model) < 0 ? 1 : measure(&s, q);
     globfree(&found);

@@ -14,7 +14,7 @@ struct bench_settings {
     uint32_t prompt, generate, streams, depth, rounds, threads, stages;
     const char *device, *isa;
     uint64_t device_memory; /* free on CUDA devices */
-    bool f32_activations;
+    bool f32_activations, any_order;
     const char *kv_type;
 };
 

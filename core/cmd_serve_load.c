@@ -219,6 +219,7 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
         .isa = c->engine.isa,
         .threads = l->threads,
         .stages = (uint32_t)c->engine.stages,
+        .any_order = !c->engine.deterministic,
         .f32_activations = strcmp(c->engine.activations, "f32") == 0,
         .kv_type = c->engine.kv_type,
         .kv_tokens = l->kv_tokens,

@@ -105,14 +105,14 @@ void cuda_blas_close(struct cuda_blas *b)
 }
 
 int cuda_blas_product(struct cuda_blas *b, const __half *w, const __half *x, float *out, uint32_t rows,
-                      uint32_t cols, uint32_t n, bool add, char *err, size_t errlen)
+                      uint32_t cols, uint32_t n, uint32_t stride, bool add, char *err, size_t errlen)
 {
     /* Column by column, as it reads: our rows of w are the columns of its A, which is then transposed; rows
      * of x are the columns of B, and rows of out those of C. */
     const float one = 1, old = add ? 1 : 0;
     int status = b->gemm(b->handle, OP_TRANSPOSED, OP_NONE, (int)rows, (int)n, (int)cols, &one, w, TYPE_HALF,
-                         (int)cols, x, TYPE_HALF, (int)cols, &old, out, TYPE_FLOAT, (int)rows, COMPUTE_FLOAT,
-                         ALGORITHM_OF_ITS_CHOICE);
+                         (int)cols, x, TYPE_HALF, (int)cols, &old, out, TYPE_FLOAT, (int)stride,
+                         COMPUTE_FLOAT, ALGORITHM_OF_ITS_CHOICE);
     if (!status)
         return 0;
     snprintf(err, errlen, "cuBLAS: a product of %u by %u by %u: %s", n, cols, rows, b->text(status));

@@ -17,8 +17,8 @@ struct cuda_blas;
  * start; the text says which were tried or what it answered. */
 int cuda_blas_open(cudaStream_t stream, struct cuda_blas **ret_blas, char *err, size_t errlen);
 void cuda_blas_close(struct cuda_blas *b);
-/* out[i][r] (= or +=) sum over c of x[i][c] * w[r][c]: n rows of x, `cols` halves each; w has `rows` rows.
- * All three are aligned to 16 bytes and cols is a multiple of 8, so that the tensor cores can be used. 0 or
- * -EIO. */
+/* out[i * stride + r] (= or +=) sum over c of x[i][c] * w[r][c]: n rows of x, `cols` halves each; w has
+ * `rows` rows, at most stride. All three are aligned to 16 bytes and cols is a multiple of 8, so that the
+ * tensor cores can be used. 0 or -EIO. */
 int cuda_blas_product(struct cuda_blas *b, const __half *w, const __half *x, float *out, uint32_t rows,
-                      uint32_t cols, uint32_t n, bool add, char *err, size_t errlen);
+                      uint32_t cols, uint32_t n, uint32_t stride, bool add, char *err, size_t errlen);

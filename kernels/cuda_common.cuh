@@ -42,6 +42,7 @@ struct ops_dev {
     int ordinal;
     uint32_t processors;
     bool f32_activations;
+    struct cuda_blas *blas; /* NULL: every product is ours */
     cudaStream_t stream;
     /* Pinned memory that copies pass through, two halves used in turn. What was taken from a half may be
      * overwritten when the event recorded behind its last copy has passed. */
@@ -50,6 +51,7 @@ struct ops_dev {
     int half;
     cudaEvent_t copied[2];
     struct cuda_buffer prepared; /* rows of a product: floats, bytes, scales */
+    struct cuda_buffer halves;   /* of a product by cuBLAS: rows, weights */
     struct cuda_buffer partials; /* sums of attention's splits */
     struct cuda_buffer index;    /* ids, row numbers */
     struct cuda_buffer best;     /* of logits, and what they are found with */
@@ -100,6 +102,8 @@ void cuda_weight_free(struct ops_weight *w);
 size_t cuda_weight_bytes(const struct ops_weight *w);
 void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *ids, uint32_t n, float scale,
                 float *out);
+/* Rows first .. first + n - 1 as halves. */
+void cuda_weight_halves(const struct ops_weight *w, uint32_t first, uint32_t n, __half *out);
 void cuda_gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_t n, uint32_t cols,
                  float *out);
 
@@ -146,6 +150,9 @@ void cuda_matvec(uint32_t type, const struct cuda_product *p, cudaStream_t strea
 void cuda_tile(uint32_t type, const struct cuda_product *p, cudaStream_t stream);
 /* cuda_floats.cu: weights of any type by rows of floats */
 void cuda_floats(uint32_t type, const struct cuda_product *p, cudaStream_t stream);
+/* cuda_large.cu: whether cuBLAS is to do it; and all of it, from rows that are prepared as floats */
+bool cuda_is_large(const struct ops_dev *d, const struct ops_matmul *m, uint32_t cols);
+void cuda_large(struct ops_dev *d, const struct ops_matmul *m, uint32_t cols, const float *x);
 /* cuda_matmul.cu */
 void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m);
 

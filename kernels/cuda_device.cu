@@ -8,6 +8,7 @@
  * But for memory that is not there and impossible launches they last: -ENODEV, the device is lost to this
  * process. Thread: as cuda_common.cuh says. Must not know: requests, sessions, model names, config keys.
  * Tests: tests/kernels/test_cuda.c */
+#include "cuda_blas.cuh"
 #include "cuda_common.cuh"
 
 #include <stdio.h>
@@ -192,7 +193,8 @@ static void dev_close(struct ops_dev *d)
     cuda_use(d);
     if (d->stream)
         cudaStreamSynchronize(d->stream);
-    struct cuda_buffer *buffers[] = { &d->prepared, &d->partials, &d->index, &d->best, &d->plan };
+    cuda_blas_close(d->blas);
+    struct cuda_buffer *buffers[] = { &d->prepared, &d->halves, &d->partials, &d->index, &d->best, &d->plan };
     for (struct cuda_buffer *b : buffers)
         cudaFree(b->at);
     for (cudaEvent_t e : d->copied)
@@ -262,6 +264,11 @@ static int dev_open(const struct ops_open *how, struct ops_dev **ret_dev, char *
         dev_close(d);
         return e == cudaErrorMemoryAllocation ? -ENOMEM : -ENODEV;
     }
+    r = how->any_order ? cuda_blas_open(d->stream, &d->blas, err, errlen) : 0;
+    if (r < 0) {
+        dev_close(d);
+        return r;
+    }
     *ret_dev = d;
     return 0;
 }
@@ -271,9 +278,11 @@ static const char *dev_describe(const struct ops_dev *d)
     return d->describe;
 }
 
-/* The CPU's words for it: the order of sums is the same. */
+/* The CPU's words for it, as long as the order of sums is the same. */
 static const char *dev_arithmetic(const struct ops_dev *d)
 {
+    if (d->blas)
+        return "vector and cuBLAS";
     return d->f32_activations ? "vector, f32 activations" : "vector, int8 activations";
 }
 

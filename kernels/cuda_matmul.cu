@@ -17,10 +17,11 @@ static size_t round_up(size_t n)
 }
 
 /* Memory for the forms of the rows that some weight needs. */
-static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t cols, struct cuda_rows *x)
+static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t cols, bool large,
+                       struct cuda_rows *x)
 {
-    bool floats = false, quantized = false;
-    for (uint32_t j = 0; j < m->count; j++)
+    bool floats = large, quantized = false;
+    for (uint32_t j = 0; !large && j < m->count; j++)
         (takes_floats(d, m->weight[j]) ? floats : quantized) = true;
     const size_t values = (size_t)m->n * cols, blocks = values / CUDA_BLOCK;
     const size_t f = floats ? round_up(values * sizeof *x->f) : 0;
@@ -60,10 +61,15 @@ void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m)
     p.n = m->n;
     p.cols = m->weight[0]->cols;
     p.add = m->add;
-    if (m->n == 0 || !place_rows(d, m, p.cols, &p.x))
+    const bool large = cuda_is_large(d, m, p.cols);
+    if (m->n == 0 || !place_rows(d, m, p.cols, large, &p.x))
         return;
     cuda_prepare(m, p.cols, &p.x, d->stream);
     cuda_launched(d, "prepare");
+    if (large) {
+        cuda_large(d, m, p.cols, p.x.f);
+        return;
+    }
     for (uint32_t j = 0; j < m->count; j++) {
         const struct ops_weight *first = m->weight[j];
         if (done[j])

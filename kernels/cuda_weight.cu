@@ -49,6 +49,22 @@ static __global__ void embed_kernel(float *out, const unsigned char *data, const
         out[to + c] = by * weight_at(data, scale, type, row + c);
 }
 
+static __global__ void halves_kernel(__half *out, const unsigned char *data, const __half *scale,
+                                     uint32_t type, size_t first, size_t n)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = __float2half_rn(weight_at(data, scale, type, first + i));
+}
+
+void cuda_weight_halves(const struct ops_weight *w, uint32_t first, uint32_t n, __half *out)
+{
+    const size_t all = (size_t)n * w->cols;
+    GPU_LAUNCH(halves_kernel, (uint32_t)((all + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0,
+               w->dev->stream, out, w->data, w->scale, w->type, (size_t)first * w->cols, all);
+    cuda_launched(w->dev, "halves of weights");
+}
+
 static __global__ void gather_kernel(float *out, const float *x, const uint32_t *idx, uint32_t cols)
 {
     const size_t row = (size_t)idx[blockIdx.x] * cols, to = (size_t)blockIdx.x * cols;

@@ -19,6 +19,7 @@ struct ops_open {
      * calling thread and the device's own keep to; 0 or 1 part, or more than processors: to none in
      * particular. */
     uint32_t part, parts;
+    bool any_order;       /* CUDA: cuBLAS may sum large chunks, in an order of its own */
     bool f32_activations; /* quantized weights times float activations: slow, for tests and doubts */
 };
 

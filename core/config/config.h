@@ -67,7 +67,8 @@ struct config {
         int64_t kv_tokens; /* CONFIG_AUTO */
         char *kv_type;     /* f16 f32 q8_0 */
         char *activations; /* int8 f32 */
-        char *windows;     /* active padded */
+        bool deterministic;
+        char *windows; /* active padded */
         int64_t max_pause_ms;
     } engine;
     struct {

@@ -108,6 +108,9 @@ const struct config_key config_keys[] = {
       HELP("Number type of keys and values. q8_0: half of f16's memory, for models whose head dimension is a multiple of 32.") },
     { "engine.activations", CHOICE(engine.activations, "\"int8\"", "int8 f32"), UNIT(""), RESTART,
       HELP("What activations are rounded to before they meet the weights. f32: exact and slow.") },
+    { "engine.deterministic", BOOL(engine.deterministic, "true"), UNIT(""), RESTART,
+      HELP("On CUDA: whether an answer is the same whatever else runs, as it always is on the CPU. false: cuBLAS computes large "
+           "chunks of prompts in an order of its own, and must be there (libcublas).") },
     { "engine.windows", CHOICE(engine.windows, "\"active\"", "active padded"), UNIT(""), RESTART,
       HELP("active: a window has rows for the requests of its group alone. padded: for every slot of the group up to the last "
            "busy one, as fixed layouts have, at the cost of what idle ones among them hold: to measure what that costs, and "

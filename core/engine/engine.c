@@ -208,6 +208,7 @@ static int open_device(struct stage *st, void *arg, char *err, size_t errlen)
                             .threads = st->threads,
                             .part = st->index,
                             .parts = st->engine->n_stages,
+                            .any_order = o->any_order,
                             .f32_activations = o->f32_activations };
     int r = ops->open(&how, &st->dev, err, errlen);
     if (r < 0)

@@ -40,6 +40,7 @@ struct engine_options {
     uint32_t threads;   /* 1..ENGINE_MAX_THREADS, divided among the stages, each of which has at least one */
     uint32_t stages;    /* 1..ENGINE_MAX_STAGES, at most the model's layers; 0: one */
     bool f32_activations;
+    bool any_order;      /* CUDA: cuBLAS may sum large chunks, and bits then depend on chunks */
     const char *kv_type; /* "f16", "f32", "q8_0"; NULL: "f16" */
     uint32_t kv_tokens;  /* size of the pool in tokens; rounded up to whole blocks */
     uint32_t max_rows;   /* rows of a window, 1..256 */

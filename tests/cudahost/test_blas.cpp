@@ -25,8 +25,9 @@ Test(blas, a_product_is_rows_by_rows)
     char err[400] = "";
     struct cuda_blas *b;
     cr_assert_eq(cuda_blas_open(nullptr, &b, err, sizeof err), 0, "%s", err);
-    cr_assert_eq(cuda_blas_product(b, dw, dx, out, ROWS, COLS, N, false, err, sizeof err), 0, "%s", err);
-    cr_assert_eq(cuda_blas_product(b, dw, dx, sum, ROWS, COLS, N, true, err, sizeof err), 0, "%s", err);
+    cr_assert_eq(cuda_blas_product(b, dw, dx, out, ROWS, COLS, N, ROWS, false, err, sizeof err), 0, "%s",
+                 err);
+    cr_assert_eq(cuda_blas_product(b, dw, dx, sum, ROWS, COLS, N, ROWS, true, err, sizeof err), 0, "%s", err);
     std::vector<float> got = host(out, N * ROWS), added = host(sum, N * ROWS);
     for (int i = 0; i < N; i++)
         for (int r = 0; r < ROWS; r++) {
@@ -46,9 +47,9 @@ Test(blas, what_it_refuses_is_said)
     cr_assert_eq(cuda_blas_open(nullptr, &b, err, sizeof err), 0, "%s", err);
     float *out = device<float>(N * ROWS);
     __half *w = device<__half>(ROWS * COLS), *x = device<__half>(N * COLS);
-    cr_expect_eq(cuda_blas_product(b, w, x, out, ROWS, COLS, N + 1, false, err, sizeof err), -EIO);
+    cr_expect_eq(cuda_blas_product(b, w, x, out, ROWS, COLS, N + 1, ROWS, false, err, sizeof err), -EIO);
     cr_expect_str_eq(err, "cuBLAS: a product of 6 by 40 by 24: CUBLAS_STATUS_EXECUTION_FAILED");
-    cr_expect_eq(cuda_blas_product(b, w + 1, x, out, ROWS, COLS - 1, N, false, err, sizeof err), -EIO);
+    cr_expect_eq(cuda_blas_product(b, w + 1, x, out, ROWS, COLS - 1, N, ROWS, false, err, sizeof err), -EIO);
     cuda_blas_close(b);
 
     cudahost_lose_device(0);

@@ -226,6 +226,40 @@ Test(engine_cuda, only_the_best_logits_leave_the_device_until_all_are_asked_for)
     }
 }
 
+/* A chunk of 128 by cuBLAS, whose activations are halves: near what float activations give, much nearer than
+ * bytes, and other bits than our kernels'. */
+Test(engine_cuda, cublas_takes_large_chunks_where_the_order_of_sums_is_free)
+{
+    enum { N = 128 };
+    enum { FLOATS, OURS, LIBRARY, WAYS };
+    int32_t *tokens = rig_tokens(N, rig_shape.vocab, 5);
+    const size_t n = (size_t)N * rig_shape.vocab;
+    struct tiny_shape shape = rig_shape;
+    float *got[WAYS] = { 0 };
+    double ours = 0, library = 0;
+    cudahost_reset(1, (size_t)256 << 20);
+    shape.biased = true;
+    for (int way = FLOATS; way < WAYS; way++) {
+        struct engine_options o = cuda;
+        o.f32_activations = way == FLOATS;
+        o.any_order = way == LIBRARY;
+        struct rig rig = rig_open(&shape, &o);
+        struct session *s = rig_session(&rig);
+        got[way] = malloc(n * sizeof(float));
+        rig_feed(&rig, s, tokens, N, N, got[way]);
+        session_free(s);
+        rig_close(&rig);
+    }
+    for (size_t i = 0; i < n; i++) {
+        ours = fmax(ours, fabs((double)got[OURS][i] - (double)got[FLOATS][i]));
+        library = fmax(library, fabs((double)got[LIBRARY][i] - (double)got[FLOATS][i]));
+    }
+    cr_expect(library > 0 && library < ours / 4, "off by %g, our kernels by %g", library, ours);
+    for (int way = FLOATS; way < WAYS; way++)
+        free(got[way]);
+    free(tokens);
+}
+
 /* ---- what fails ---- */
 
 Test(engine_cuda, too_little_memory_says_what_is_wanted_and_free)
