@@ -1,5 +1,8 @@
 /* Tagged: see tagged.h. A machine over bytes; `part` is what was read of a mark, a name or a value. */
 #include "model/tagged.h"
+#include "model/jsonscan.h"
+#include "util/jsonx.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,39 +121,94 @@ static enum tagged_result step_key(struct tagged *t, char c)
     return TAGGED_MORE;
 }
 
-/* New; NULL for bytes that are no text. */
-static json_t *value_of(const struct tagged *t, const json_t *strings, const char *text, size_t len,
-                        const struct buf *name)
+/* ---- the types of values ---- */
+
+static unsigned bits_named(const char *name)
 {
-    const json_t *of_tool = json_object_get(strings, name->data);
+    static const struct {
+        const char *name;
+        unsigned bits;
+    } types[] = {
+        { "string", 1u << JSON_STRING },
+        { "integer", 1u << JSON_INTEGER },
+        { "number", 1u << JSON_INTEGER | 1u << JSON_REAL },
+        { "boolean", 1u << JSON_TRUE | 1u << JSON_FALSE },
+        { "null", 1u << JSON_NULL },
+        { "array", 1u << JSON_ARRAY },
+        { "object", 1u << JSON_OBJECT },
+    };
+    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0)
+            return types[i].bits;
+    return 0;
+}
+
+unsigned tagged_types(const json_t *schema)
+{
+    const json_t *type = json_object_get(schema, "type"), *any = json_object_get(schema, "anyOf");
+    const json_t *values = json_object_get(schema, "enum");
+    unsigned all = bits_named(json_string_value(type)), bits = 1;
+    if (!any)
+        any = json_object_get(schema, "oneOf");
+    for (size_t i = 0; i < json_array_size(type); i++)
+        all |= bits_named(json_string_value(json_array_get(type, i)));
+    for (size_t i = 0; !type && bits && i < json_array_size(any); i++) {
+        bits = tagged_types(json_array_get(any, i));
+        all = bits ? all | bits : 0;
+    }
+    for (size_t i = 0; !type && !any && i < json_array_size(values); i++)
+        all |= 1u << json_typeof(json_array_get(values, i));
+    return all;
+}
+
+/* Whether a text is to be taken as the JSON that it is. */
+static bool is_json(const struct tagged *t, const json_t *strings, const struct buf *name, const char *text,
+                    size_t len)
+{
+    const json_t *others = json_object_get(json_object_get(strings, name->data), t->key.data);
+    unsigned bits = others ? (unsigned)json_integer_value(others) : UINT_MAX;
     json_t *value = NULL;
-    if (!json_object_get(of_tool, t->key.data))
-        value = json_loadb(text, len, JSON_DECODE_ANY, NULL);
-    return value ? value : json_stringn(text, len);
+    char err[8];
+    if (bits && jsonx_parse(text, len, JSONSCAN_DEPTH, false, &value, err, sizeof err) < 0)
+        value = NULL;
+    bool ok = value && bits >> json_typeof(value) & 1;
+    json_decref(value);
+    return ok;
+}
+
+/* As a JSON string. False for bytes that are no text, or without memory. */
+static bool put_string(struct buf *out, const char *text, size_t len)
+{
+    json_t *value = json_stringn(text, len);
+    char *written = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    if (written)
+        buf_puts(out, written);
+    free(written);
+    json_decref(value);
+    return written;
 }
 
 static bool put_argument(struct tagged *t, const json_t *strings, const struct buf *name,
                          struct buf *arguments)
 {
     const char *text = t->part.data;
-    size_t len = t->part.len - strlen(t->marks->value_end);
+    size_t len = t->part.len - strlen(t->marks->value_end), before = arguments->len;
     if (t->marks->lines && len && text[0] == '\n') {
         text++;
         len--;
     }
     if (t->marks->lines && len && text[len - 1] == '\n')
         len--;
-    json_t *key = json_stringn(t->key.data, t->key.len), *value = value_of(t, strings, text, len, name);
-    char *key_text = key ? json_dumps(key, JSON_ENCODE_ANY) : NULL;
-    char *value_text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    bool ok = key_text && value_text;
-    if (ok)
-        buf_printf(arguments, "%s%s: %s", t->any ? ", " : "{", key_text, value_text);
+    buf_puts(arguments, t->any ? ", " : "{");
+    bool ok = put_string(arguments, t->key.data, t->key.len);
+    buf_puts(arguments, ": ");
+    if (is_json(t, strings, name, text, len))
+        buf_append(arguments, text, len);
+    else
+        ok = ok && put_string(arguments, text, len);
+    if (!ok && !arguments->failed)
+        arguments->len = before;
     t->any = t->any || ok;
-    free(key_text);
-    free(value_text);
-    json_decref(key);
-    json_decref(value);
     return ok;
 }
 

@@ -1,7 +1,8 @@
 /* Tagged: a call whose arguments stand one by one between marks, as it comes, to the JSON object they are.
- * Its marks are those of one format (toolcall.c). Values have no types of their own: what the tool's schema
- * says is a string is one, anything else is JSON where it can be read as such, and a string otherwise. An
- * argument is known when it is whole. Pure. Tests: tests/unit/test_answer.c */
+ * Its marks are those of one format (toolcall.c). Values have no types of their own. Where the tool's schema
+ * allows a string, one is JSON only if it reads as a value of another type that the schema allows too; where
+ * it doesn't, or is not known, if it reads as JSON at all. Otherwise it is a string. An argument is known
+ * when it is whole. Pure. Tests: tests/unit/test_answer.c */
 #pragma once
 #include "util/buf.h"
 #include <jansson.h>
@@ -29,7 +30,10 @@ enum tagged_result { TAGGED_MORE, TAGGED_DONE, TAGGED_BAD };
 /* t is zeroed memory, or was used before. */
 void tagged_init(struct tagged *t, const struct tagged_marks *marks);
 void tagged_clear(struct tagged *t);
+/* The types that a JSON schema allows, bits 1 << json_typeof(value); 0: it does not tell. */
+unsigned tagged_types(const json_t *schema);
 /* Takes a byte of what follows the format's opening mark; appends to `name` and to `arguments`. strings:
- * {tool: {argument: true, ..}, ..}, those that are strings; may be NULL. */
+ * {tool: {argument: bits, ..}, ..}, those that may be strings, with the other types that they may have; may
+ * be NULL. */
 enum tagged_result tagged_byte(struct tagged *t, char c, const json_t *strings, struct buf *name,
                                struct buf *arguments);

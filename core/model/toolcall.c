@@ -118,7 +118,7 @@ const char *toolcall_format_mark(enum toolcall_format f, size_t i)
     return NULL;
 }
 
-/* {tool: {argument: true, ..}, ..} for those that a schema says are strings. */
+/* Which arguments may be strings, as tagged.h wants it. */
 static json_t *find_strings(const struct toolcall_options *o)
 {
     json_t *all = json_object(), *property;
@@ -127,9 +127,9 @@ static json_t *find_strings(const struct toolcall_options *o)
         json_t *properties = json_object_get(o->schemas[i], "properties"), *found = json_object();
         json_object_foreach(properties, key, property)
         {
-            const char *type = json_string_value(json_object_get(property, "type"));
-            if (type && strcmp(type, "string") == 0)
-                json_object_set_new(found, key, json_true());
+            unsigned types = tagged_types(property), string = 1u << JSON_STRING;
+            if (types & string)
+                json_object_set_new(found, key, json_integer(types & ~string));
         }
         json_object_set_new(all, o->names[i], found);
     }

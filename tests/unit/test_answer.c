@@ -11,7 +11,10 @@
 static const char *const tools[] = { "now", "read_file" };
 static const char *const schemas[] = {
     "{\"properties\": {\"n\": {\"type\": \"integer\"}, \"tz\": {\"type\": \"string\"}}}",
-    "{\"properties\": {\"path\": {\"type\": \"string\"}, \"odd\": {\"type\": [\"string\", \"null\"]}}}",
+    "{\"properties\": {\"path\": {\"type\": \"string\"}, \"odd\": {\"type\": [\"string\", \"null\"]}, "
+    "\"any\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\"}]}, \"one\": {\"oneOf\": [{\"type\": "
+    "\"string\"}, {\"$ref\": \"#\"}]}, \"word\": {\"enum\": [\"1\", \"2\", null]}, \"size\": {\"type\": "
+    "[\"integer\", \"string\"]}, \"what\": true}}",
 };
 
 /* Events as one line: R(..) T(..) C(name)(arguments). or ! for one that breaks. */
@@ -300,6 +303,65 @@ Test(answer, xml_calls)
                "C(now)!(<tool_call><function=now><parameter=tz>UTC)");
     check_case(xml, "<tool_call><function=now><parameter=n>1</parameter>x",
                "C(now)({\"n\": 1)!(<tool_call><function=now><parameter=n>1</parameter>)T(x)");
+}
+
+/* One argument of read_file, in each form: what is written, and what it becomes. */
+Test(answer, a_value_has_a_type_that_its_schema_allows)
+{
+    static const struct {
+        const char *key, *value, *want;
+    } cases[] = {
+        { "odd", "7", "\"7\"" },
+        { "odd", "true", "\"true\"" },
+        { "odd", "null", "null" },
+        { "odd", "nul", "\"nul\"" },
+        { "odd", "\"q\"", "\"\\\"q\\\"\"" },
+        { "odd", "{\"a\": 1}", "\"{\\\"a\\\": 1}\"" },
+        { "any", "7", "\"7\"" },
+        { "any", "[7, \"x\"]", "[7, \"x\"]" },
+        { "any", "[7", "\"[7\"" },
+        { "one", "7", "7" },
+        { "one", "x", "\"x\"" },
+        { "word", "1", "\"1\"" },
+        { "word", "null", "null" },
+        { "size", "7", "7" },
+        { "size", "7.5", "\"7.5\"" },
+        { "size", "7 m", "\"7 m\"" },
+        { "what", "7", "7" },
+        { "path", "null", "\"null\"" },
+        { "new", "0.1", "0.1" },
+        { "new", "1e400", "\"1e400\"" },
+        { "new", "\"q\"", "\"q\"" },
+        { "new", "", "\"\"" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[200], want[100];
+        snprintf(want, sizeof want, "C(read_file)({\"%s\": %s}).", cases[i].key, cases[i].want);
+        snprintf(text, sizeof text,
+                 "<tool_call><function=read_file><parameter=%s>%s</parameter></function></tool_call>",
+                 cases[i].key, cases[i].value);
+        check_case(xml, text, want);
+        snprintf(text, sizeof text,
+                 "<tool_call>read_file<arg_key>%s</arg_key><arg_value>%s</arg_value></tool_call>",
+                 cases[i].key, cases[i].value);
+        check_case(glm, text, want);
+    }
+}
+
+/* A request has room for lists in lists 128 deep: a call that goes deeper could never be sent back. */
+Test(answer, a_value_that_is_too_deep_is_a_string)
+{
+    char text[1000], want[1000], nest[401];
+    for (size_t deep = 100; deep <= 101; deep++) {
+        memset(nest, '[', deep);
+        memset(nest + deep, ']', deep);
+        nest[2 * deep] = '\0';
+        const char *quote = deep > 100 ? "\"" : "";
+        snprintf(text, sizeof text, "<tool_call>now<arg_key>n</arg_key><arg_value>%s</arg_value></tool_call>",
+                 nest);
+        snprintf(want, sizeof want, "C(now)({\"n\": %s%s%s}).", quote, nest, quote);
+        check_case(glm, text, want);
+    }
 }
 
 Test(answer, glm_calls)
