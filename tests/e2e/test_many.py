@@ -12,9 +12,10 @@ WORDS = "the tide comes in and the tide goes out while the keeper of the light w
 
 
 @pytest.mark.timeout(400)
-def test_health_answers_while_64_streams_run_and_a_long_prompt_is_read(real_server, time_scale):
+@pytest.mark.parametrize("about", [2000, pytest.param(7000, marks=pytest.mark.long)])
+def test_health_answers_while_64_streams_run_and_a_long_prompt_is_read(real_server, time_scale, about):
     server = real_server
-    n_words = 7000 * len(WORDS.split()) // len(post(server, "/tokenize", {"content": WORDS}).json()["tokens"])
+    n_words = about * len(WORDS.split()) // len(post(server, "/tokenize", {"content": WORDS}).json()["tokens"])
     long = " ".join((WORDS.split() * (n_words // len(WORDS.split()) + 1))[:n_words])
     reading, gaps, times = threading.Event(), [], []
 
@@ -54,7 +55,7 @@ def test_health_answers_while_64_streams_run_and_a_long_prompt_is_read(real_serv
     p99 = times[int(len(times) * 0.99)]
     print(f"\n64 streams and a prompt of {n_tokens} tokens ({seconds:.1f} s): /health p50 {times[len(times) // 2] * 1e3:.1f} ms, "
           f"p99 {p99 * 1e3:.1f} ms, longest {times[-1] * 1e3:.1f} ms of {len(times)}; longest gap of a stream {max(gaps):.2f} s")
-    assert n_tokens > 6500 and len(times) > 50
+    assert n_tokens > 0.9 * about and len(times) > 50
     # 50 ms is the aim, on a quiet machine; what a test may rely on elsewhere is that nothing hangs.
     assert p99 < 0.25 * time_scale
     assert idle(server) and metrics(server)["totals"]["failed"] == 0
