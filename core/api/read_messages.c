@@ -208,6 +208,10 @@ static bool read_message(struct exchange *ex, size_t i, const json_t *message)
     struct gathered g = { 0 };
     char param[96];
     snprintf(param, sizeof param, "messages[%zu]", i);
+    if (!json_is_object(message)) {
+        api_fail(ex, param, "%s: %s where an object is wanted", param, jsonx_type_name(message));
+        return false;
+    }
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant") && strcmp(role, "system"))) {
         api_fail(ex, param, "%s.role: allowed are user, assistant and system", param);
         return false;
@@ -283,8 +287,17 @@ static bool read_tool(struct exchange *ex, size_t i, json_t *tool)
     if (json_is_string(type) && strcmp(json_string_value(type), "custom") != 0)
         return true;
     const char *name = string_of(tool, "name");
-    if (!talk_add_tool(ex, param, name, json_object_get(tool, "description"),
-                       json_object_get(tool, "input_schema"),
+    json_t *schema = json_object_get(tool, "input_schema");
+    if (!name || !*name) {
+        api_fail(ex, param, "%s.name: %s where a string is wanted", param,
+                 name ? "an empty string" : jsonx_type_name(json_object_get(tool, "name")));
+        return false;
+    }
+    if (schema && !json_is_null(schema) && !json_is_object(schema)) {
+        api_fail(ex, param, "%s.input_schema: %s where an object is wanted", param, jsonx_type_name(schema));
+        return false;
+    }
+    if (!talk_add_tool(ex, param, name, json_object_get(tool, "description"), schema,
                        !json_is_true(json_object_get(tool, "defer_loading"))))
         return false;
     if (!ex->request.unshown)

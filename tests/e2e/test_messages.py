@@ -308,6 +308,9 @@ def test_a_prompt_that_is_too_long_says_so_in_the_words_clients_look_for(scripte
     ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format"),
     ({"max_tokens": 0}, "max_tokens"), ({"stop_sequences": [""]}, "stop_sequences"), ({"metadata": {"user_id": 1}}, "metadata.user_id"),
     ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),
+    ({"messages": [None]}, "messages[0]: null"), ({"messages": ["Hi"]}, "messages[0]: a string"),
+    ({"tools": [{"input_schema": {}}]}, "tools[0].name: nothing"), ({"tools": [{"name": ""}]}, "tools[0].name: an empty string"),
+    ({"tools": [{"name": "f", "input_schema": 7}]}, "tools[0].input_schema: a number"),
 ])
 def test_a_wrong_value_is_named(server, change, word):
     assert word in error_of(post(server, PATH, {**ASK, **change}))
