@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MARK, NAME, ITEM, KEY, VALUE_MARK, VALUE };
+enum { NAME_MARK, NAME, ITEM, KEY, VALUE_MARK, VALUE, BEHIND_VALUE };
 
 void tagged_init(struct tagged *t, const struct tagged_marks *marks)
 {
@@ -40,11 +40,12 @@ static void go(struct tagged *t, int state)
     buf_clear(&t->part);
 }
 
-/* Whether `mark` begins with what there is of it, and whether it is whole. */
-static bool begins(const struct tagged *t, const char *mark, bool *ret_whole)
+/* Whether `mark` begins with what there is from `at` on, and whether it is whole. */
+static bool begins(const struct tagged *t, size_t at, const char *mark, bool *ret_whole)
 {
-    *ret_whole = strlen(mark) == t->part.len;
-    return t->part.len <= strlen(mark) && memcmp(mark, t->part.data, t->part.len) == 0;
+    size_t len = t->part.len - at;
+    *ret_whole = strlen(mark) == len;
+    return len <= strlen(mark) && memcmp(mark, t->part.data + at, len) == 0;
 }
 
 /* White space, then one mark. */
@@ -54,7 +55,7 @@ static enum tagged_result step_mark(struct tagged *t, char c, const char *mark, 
     if (!t->part.len && is_space(c))
         return TAGGED_MORE;
     buf_putc(&t->part, c);
-    if (t->part.failed || !begins(t, mark, &whole))
+    if (t->part.failed || !begins(t, 0, mark, &whole))
         return TAGGED_BAD;
     if (whole)
         go(t, next);
@@ -75,7 +76,7 @@ static enum tagged_result step_item(struct tagged *t, char c, struct buf *argume
     buf_putc(&t->part, c);
     if (t->part.failed)
         return TAGGED_BAD;
-    bool key = begins(t, t->marks->key, &whole_key), end = begins(t, t->marks->end, &whole_end);
+    bool key = begins(t, 0, t->marks->key, &whole_key), end = begins(t, 0, t->marks->end, &whole_end);
     if (!key && !end)
         return TAGGED_BAD;
     t->named = t->named || (key && whole_key) || (end && whole_end);
@@ -192,7 +193,7 @@ static bool put_argument(struct tagged *t, const json_t *strings, const struct b
                          struct buf *arguments)
 {
     const char *text = t->part.data;
-    size_t len = t->part.len - strlen(t->marks->value_end), before = arguments->len;
+    size_t len = t->value_len, before = arguments->len;
     if (t->marks->lines && len && text[0] == '\n') {
         text++;
         len--;
@@ -212,6 +213,48 @@ static bool put_argument(struct tagged *t, const json_t *strings, const struct b
     return ok;
 }
 
+/* Whether the mark that ends a value was just read: it is one if what follows says so. */
+static enum tagged_result look_for_end(struct tagged *t)
+{
+    if (ends_with(&t->part, t->marks->value_end)) {
+        t->value_len = t->part.len - strlen(t->marks->value_end);
+        t->behind = t->part.len;
+        t->state = BEHIND_VALUE;
+    }
+    return t->part.failed ? TAGGED_BAD : TAGGED_MORE;
+}
+
+static enum tagged_result step_behind(struct tagged *t, char c, const json_t *strings, const struct buf *name,
+                                      struct buf *arguments)
+{
+    bool whole_key, whole_end;
+    if (t->behind == t->part.len && is_space(c)) {
+        buf_putc(&t->part, c);
+        t->behind = t->part.len;
+        return t->part.failed ? TAGGED_BAD : TAGGED_MORE;
+    }
+    buf_putc(&t->part, c);
+    if (t->part.failed)
+        return TAGGED_BAD;
+    bool key = begins(t, t->behind, t->marks->key, &whole_key);
+    bool end = begins(t, t->behind, t->marks->end, &whole_end);
+    if (!key && !end) {
+        t->state = VALUE;
+        return look_for_end(t);
+    }
+    whole_key = whole_key && key;
+    whole_end = whole_end && end;
+    if (!whole_key && !whole_end)
+        return TAGGED_MORE;
+    if (!put_argument(t, strings, name, arguments))
+        return TAGGED_BAD;
+    go(t, KEY);
+    if (whole_key)
+        return TAGGED_MORE;
+    end_arguments(t, arguments);
+    return TAGGED_DONE;
+}
+
 enum tagged_result tagged_byte(struct tagged *t, char c, const json_t *strings, struct buf *name,
                                struct buf *arguments)
 {
@@ -226,13 +269,10 @@ enum tagged_result tagged_byte(struct tagged *t, char c, const json_t *strings, 
         return step_key(t, c);
     case VALUE_MARK:
         return step_mark(t, c, t->marks->value, VALUE);
+    case BEHIND_VALUE:
+        return step_behind(t, c, strings, name, arguments);
     default:
         buf_putc(&t->part, c);
-        if (!ends_with(&t->part, t->marks->value_end))
-            return t->part.failed ? TAGGED_BAD : TAGGED_MORE;
-        if (!put_argument(t, strings, name, arguments))
-            return TAGGED_BAD;
-        go(t, ITEM);
-        return TAGGED_MORE;
+        return look_for_end(t);
     }
 }

@@ -1,8 +1,9 @@
 /* Tagged: a call whose arguments stand one by one between marks, as it comes, to the JSON object they are.
  * Its marks are those of one format (toolcall.c). Values have no types of their own. Where the tool's schema
  * allows a string, one is JSON only if it reads as a value of another type that the schema allows too; where
- * it doesn't, or is not known, if it reads as JSON at all. Otherwise it is a string. An argument is known
- * when it is whole. Pure. Tests: tests/unit/test_answer.c */
+ * it doesn't, or is not known, if it reads as JSON at all. Otherwise it is a string. A value ends only where
+ * another argument or the end of all follows: files that agents write may hold the marks too. An argument is
+ * known when that is read. Pure. Tests: tests/unit/test_answer.c */
 #pragma once
 #include "util/buf.h"
 #include <jansson.h>
@@ -23,6 +24,7 @@ struct tagged {
     bool named; /* the tool is known, and that this is a call of it */
     bool any;   /* an argument was written */
     struct buf part, key;
+    size_t value_len, behind; /* of part: the value, and all that is read of what may stand behind it */
 };
 
 enum tagged_result { TAGGED_MORE, TAGGED_DONE, TAGGED_BAD };

@@ -302,7 +302,26 @@ Test(answer, xml_calls)
     check_case(xml, "<tool_call><function=now><parameter=tz>UTC",
                "C(now)!(<tool_call><function=now><parameter=tz>UTC)");
     check_case(xml, "<tool_call><function=now><parameter=n>1</parameter>x",
-               "C(now)({\"n\": 1)!(<tool_call><function=now><parameter=n>1</parameter>)T(x)");
+               "C(now)!(<tool_call><function=now><parameter=n>1</parameter>x)");
+}
+
+/* A file about this very format can be written with it. */
+Test(answer, a_value_may_hold_the_marks_of_its_format)
+{
+    check_case(
+        xml,
+        "<tool_call><function=read_file><parameter=path>a</parameter> \n b</parameter></parameter></fun"
+        "</parameter>\n</function></tool_call>.",
+        "C(read_file)({\"path\": \"a</parameter> \\n b</parameter></parameter></fun\"}).T(.)");
+    check_case(xml,
+               "<tool_call><function=read_file><parameter=path></parameter</parameter><parameter=odd>1"
+               "</parameter></param</parameter></function></tool_call>",
+               "C(read_file)({\"path\": \"</parameter\", \"odd\": \"1</parameter></param\"}).");
+    check_case(
+        glm,
+        "<tool_call>now<arg_key>tz</arg_key><arg_value>x</arg_value> y</arg_value></arg_value><arg_key>n"
+        "</arg_key><arg_value>7</arg_value>\n</tool_call>",
+        "C(now)({\"tz\": \"x</arg_value> y</arg_value>\", \"n\": 7}).");
 }
 
 /* One argument of read_file, in each form: what is written, and what it becomes. */
