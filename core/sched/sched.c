@@ -29,23 +29,25 @@ static void window_finished(void *arg)
 
 static void wake(struct sched *s)
 {
-    /* At most one wake is in the queue. If there is no room for it the queue is not empty, which wakes as
-     * well. */
+    /* At most one wake is in the queue, which has room for it and for every job that is in. */
     if (!atomic_exchange(&s->wake_queued, true))
         (void)queue_push(s->inbox, &s->wake);
 }
 
 static void take_messages(struct sched *s)
 {
-    /* Before the flags are read: whoever sets one after that queues a new wake. */
-    atomic_store(&s->wake_queued, false);
-    atomic_store(&s->back_queued, false);
     for (void *item; (item = queue_pop(s->inbox));) {
-        if (item == &s->window_back)
+        /* A mark's flag says that the mark is in the queue, so it goes when the mark does, and before what
+         * the mark tells of is looked at: whoever finds it set is seen, whoever doesn't queues a new mark. */
+        if (item == &s->window_back) {
+            (void)atomic_exchange(&s->back_queued, false);
             continue;
+        }
         s->blocked_until_ns = 0;
-        if (item == &s->wake)
+        if (item == &s->wake) {
+            (void)atomic_exchange(&s->wake_queued, false);
             continue;
+        }
         s->count.started++;
         queue_add(s, item);
     }

@@ -622,3 +622,27 @@ Test(slotio, streams_go_on_while_conversations_come_and_go)
     free(prompt);
     free(other);
 }
+
+static atomic_bool enough;
+
+static void *wake_on(void *arg)
+{
+    while (!atomic_load(&enough))
+        sched_wake(arg);
+    return NULL;
+}
+
+/* A wake that comes while another one is taken is not lost: this would wait for ever. */
+Test(slotio, wakes_are_never_lost)
+{
+    struct rig r = open_rig(&rig_options, 1024);
+    pthread_t waker;
+    cr_assert_eq(pthread_create(&waker, NULL, wake_on, r.s), 0);
+    uint32_t n;
+    for (int i = 0; i < 30000; i++)
+        cr_assert_eq(erase(&r, 0, &n), 0);
+    atomic_store(&enough, true);
+    pthread_join(waker, NULL);
+    cr_assert_eq(erase(&r, 0, &n), 0);
+    rig_close(&r);
+}
