@@ -35,11 +35,6 @@ enum jsonscan_place jsonscan_place(const struct jsonscan *s)
                                    : JSONSCAN_INSIDE;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
@@ -253,6 +248,6 @@ enum jsonscan_result jsonscan_byte(struct jsonscan *s, char c, struct buf *out)
         return *++s->literal ? JSONSCAN_MORE : value_ends(s);
     default:
         buf_putc(out, c);
-        return is_space(c) ? JSONSCAN_MORE : between(s, c);
+        return jsonscan_is_space(c) ? JSONSCAN_MORE : between(s, c);
     }
 }

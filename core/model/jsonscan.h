@@ -31,3 +31,7 @@ enum jsonscan_result jsonscan_byte(struct jsonscan *s, char c, struct buf *out);
 /* What the next byte that is not white space begins. */
 enum jsonscan_place { JSONSCAN_INSIDE, JSONSCAN_KEY, JSONSCAN_COLON, JSONSCAN_VALUE, JSONSCAN_NEXT };
 enum jsonscan_place jsonscan_place(const struct jsonscan *s);
+static inline bool jsonscan_is_space(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}

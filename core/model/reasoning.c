@@ -1,6 +1,7 @@
 /* Reasoning: see reasoning.h. A machine over bytes: in front of the start mark and at the end mark it holds
  * back white space and what may become the mark, and hands it out when it does not. */
 #include "model/reasoning.h"
+#include "model/jsonscan.h"
 #include <errno.h>
 #include <string.h>
 
@@ -23,15 +24,10 @@ const struct reasoning_marks *reasoning_marks_find(const char *template_text)
     return NULL;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 bool reasoning_is_open(const struct reasoning_marks *m, const char *prompt, size_t len)
 {
     size_t n = m ? strlen(m->start) : 0;
-    while (len && is_space(prompt[len - 1]))
+    while (len && jsonscan_is_space(prompt[len - 1]))
         len--;
     return n && len >= n && memcmp(prompt + len - n, m->start, n) == 0;
 }
@@ -94,7 +90,7 @@ static size_t plain_run(const struct reasoning *r, const char *text, size_t len)
     enum reasoning_state next;
     char first = next_mark(r, &next)[0];
     size_t n = 0;
-    while (n < len && text[n] != first && !is_space(text[n]))
+    while (n < len && text[n] != first && !jsonscan_is_space(text[n]))
         n++;
     return n;
 }
@@ -107,8 +103,8 @@ static size_t step(struct reasoning *r, const char *text, size_t len, reasoning_
         return len;
     }
     if (r->state == REASONING_CLOSED) {
-        r->state = is_space(*text) ? REASONING_CLOSED : REASONING_OVER;
-        return is_space(*text);
+        r->state = jsonscan_is_space(*text) ? REASONING_CLOSED : REASONING_OVER;
+        return jsonscan_is_space(*text);
     }
     if (take_mark(r, *text))
         return 1;
@@ -117,7 +113,7 @@ static size_t step(struct reasoning *r, const char *text, size_t len, reasoning_
         hand_out_held(r, sink, arg);
         return 0;
     }
-    if (is_space(*text)) {
+    if (jsonscan_is_space(*text)) {
         if (r->state != REASONING_OPENED)
             buf_putc(&r->held, *text);
         return 1;

@@ -8,12 +8,18 @@
 
 enum { NAME_MARK, NAME, ITEM, KEY, VALUE_MARK, VALUE, BEHIND_VALUE };
 
+static void go(struct tagged *t, int state)
+{
+    t->state = (uint8_t)state;
+    t->behind = 0;
+    buf_clear(&t->part);
+}
+
 void tagged_init(struct tagged *t, const struct tagged_marks *marks)
 {
     t->marks = marks;
-    t->state = marks->name ? NAME_MARK : NAME;
     t->named = t->any = false;
-    buf_clear(&t->part);
+    go(t, marks->name ? NAME_MARK : NAME);
     buf_clear(&t->key);
 }
 
@@ -23,39 +29,29 @@ void tagged_clear(struct tagged *t)
     buf_free(&t->key);
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static bool is_name(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
            (c && strchr("_-.:", c));
 }
 
-static void go(struct tagged *t, int state)
+/* Whether `mark` begins with what there is from `behind` on, and whether that is all of it. */
+static bool begins(const struct tagged *t, const char *mark, bool *ret_whole)
 {
-    t->state = (uint8_t)state;
-    buf_clear(&t->part);
-}
-
-/* Whether `mark` begins with what there is from `at` on, and whether it is whole. */
-static bool begins(const struct tagged *t, size_t at, const char *mark, bool *ret_whole)
-{
-    size_t len = t->part.len - at;
-    *ret_whole = strlen(mark) == len;
-    return len <= strlen(mark) && memcmp(mark, t->part.data + at, len) == 0;
+    size_t len = t->part.len - t->behind;
+    bool same = len <= strlen(mark) && memcmp(mark, t->part.data + t->behind, len) == 0;
+    *ret_whole = same && len == strlen(mark);
+    return same;
 }
 
 /* White space, then one mark. */
 static enum tagged_result step_mark(struct tagged *t, char c, const char *mark, int next)
 {
     bool whole;
-    if (!t->part.len && is_space(c))
+    if (!t->part.len && jsonscan_is_space(c))
         return TAGGED_MORE;
     buf_putc(&t->part, c);
-    if (t->part.failed || !begins(t, 0, mark, &whole))
+    if (t->part.failed || !begins(t, mark, &whole))
         return TAGGED_BAD;
     if (whole)
         go(t, next);
@@ -65,42 +61,6 @@ static enum tagged_result step_mark(struct tagged *t, char c, const char *mark, 
 static void end_arguments(const struct tagged *t, struct buf *arguments)
 {
     buf_puts(arguments, t->any ? "}" : "{}");
-}
-
-/* Between arguments: the mark of another one, or the end of all. */
-static enum tagged_result step_item(struct tagged *t, char c, struct buf *arguments)
-{
-    bool whole_key, whole_end;
-    if (!t->part.len && is_space(c))
-        return TAGGED_MORE;
-    buf_putc(&t->part, c);
-    if (t->part.failed)
-        return TAGGED_BAD;
-    bool key = begins(t, 0, t->marks->key, &whole_key), end = begins(t, 0, t->marks->end, &whole_end);
-    if (!key && !end)
-        return TAGGED_BAD;
-    t->named = t->named || (key && whole_key) || (end && whole_end);
-    if (key && whole_key)
-        go(t, KEY);
-    if (!end || !whole_end)
-        return TAGGED_MORE;
-    end_arguments(t, arguments);
-    return TAGGED_DONE;
-}
-
-static enum tagged_result step_name(struct tagged *t, char c, struct buf *name, struct buf *arguments)
-{
-    const char *end = t->marks->name_end;
-    if (end ? c == *end : (is_space(c) && name->len) || c == *t->marks->key) {
-        if (!name->len)
-            return TAGGED_BAD;
-        go(t, ITEM);
-        return end || is_space(c) ? TAGGED_MORE : step_item(t, c, arguments);
-    }
-    if (!is_name(c))
-        return TAGGED_BAD;
-    buf_putc(name, c);
-    return TAGGED_MORE;
 }
 
 static bool ends_with(const struct buf *b, const char *mark)
@@ -224,35 +184,53 @@ static enum tagged_result look_for_end(struct tagged *t)
     return t->part.failed ? TAGGED_BAD : TAGGED_MORE;
 }
 
-static enum tagged_result step_behind(struct tagged *t, char c, const json_t *strings, const struct buf *name,
-                                      struct buf *arguments)
+/* White space, then the mark of another argument or of the end of all. Behind what may be a value anything
+ * else shows that the value goes on. */
+static enum tagged_result step_item(struct tagged *t, char c, const json_t *strings, const struct buf *name,
+                                    struct buf *arguments)
 {
-    bool whole_key, whole_end;
-    if (t->behind == t->part.len && is_space(c)) {
-        buf_putc(&t->part, c);
-        t->behind = t->part.len;
-        return t->part.failed ? TAGGED_BAD : TAGGED_MORE;
-    }
+    bool whole_key, whole_end, value = t->state == BEHIND_VALUE;
+    bool space = t->behind == t->part.len && jsonscan_is_space(c);
     buf_putc(&t->part, c);
     if (t->part.failed)
         return TAGGED_BAD;
-    bool key = begins(t, t->behind, t->marks->key, &whole_key);
-    bool end = begins(t, t->behind, t->marks->end, &whole_end);
+    if (space) {
+        t->behind++;
+        return TAGGED_MORE;
+    }
+    bool key = begins(t, t->marks->key, &whole_key), end = begins(t, t->marks->end, &whole_end);
     if (!key && !end) {
+        if (!value)
+            return TAGGED_BAD;
         t->state = VALUE;
         return look_for_end(t);
     }
-    whole_key = whole_key && key;
-    whole_end = whole_end && end;
     if (!whole_key && !whole_end)
         return TAGGED_MORE;
-    if (!put_argument(t, strings, name, arguments))
+    t->named = true;
+    if (value && !put_argument(t, strings, name, arguments))
         return TAGGED_BAD;
     go(t, KEY);
     if (whole_key)
         return TAGGED_MORE;
     end_arguments(t, arguments);
     return TAGGED_DONE;
+}
+
+static enum tagged_result step_name(struct tagged *t, char c, const json_t *strings, struct buf *name,
+                                    struct buf *arguments)
+{
+    const char *end = t->marks->name_end;
+    if (end ? c == *end : (jsonscan_is_space(c) && name->len) || c == *t->marks->key) {
+        if (!name->len)
+            return TAGGED_BAD;
+        go(t, ITEM);
+        return end || jsonscan_is_space(c) ? TAGGED_MORE : step_item(t, c, strings, name, arguments);
+    }
+    if (!is_name(c))
+        return TAGGED_BAD;
+    buf_putc(name, c);
+    return TAGGED_MORE;
 }
 
 enum tagged_result tagged_byte(struct tagged *t, char c, const json_t *strings, struct buf *name,
@@ -262,15 +240,14 @@ enum tagged_result tagged_byte(struct tagged *t, char c, const json_t *strings, 
     case NAME_MARK:
         return step_mark(t, c, t->marks->name, NAME);
     case NAME:
-        return step_name(t, c, name, arguments);
+        return step_name(t, c, strings, name, arguments);
     case ITEM:
-        return step_item(t, c, arguments);
+    case BEHIND_VALUE:
+        return step_item(t, c, strings, name, arguments);
     case KEY:
         return step_key(t, c);
     case VALUE_MARK:
         return step_mark(t, c, t->marks->value, VALUE);
-    case BEHIND_VALUE:
-        return step_behind(t, c, strings, name, arguments);
     default:
         buf_putc(&t->part, c);
         return look_for_end(t);

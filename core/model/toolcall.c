@@ -186,11 +186,6 @@ uint32_t toolcall_complete(const struct toolcall *t)
     return t->complete;
 }
 
-static bool is_space(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
-}
-
 static void say(struct toolcall *t, const char *text, size_t len, answer_sink sink, void *arg)
 {
     if (!len)
@@ -358,7 +353,7 @@ static bool follow_members(struct toolcall *t, enum jsonscan_place was, unsigned
         t->key_at = t->json.len;
     if (was_depth == 1 && is == JSONSCAN_COLON && was == JSONSCAN_INSIDE)
         return take_key(t);
-    if (was_depth == 1 && was == JSONSCAN_VALUE && !is_space(c) && !value_begins(t, c))
+    if (was_depth == 1 && was == JSONSCAN_VALUE && !jsonscan_is_space(c) && !value_begins(t, c))
         return false;
     if (t->scan.depth == 1 && is == JSONSCAN_NEXT && (was_depth == 2 || was == JSONSCAN_INSIDE))
         return value_ended(t);
@@ -491,7 +486,7 @@ static bool step_opened(struct toolcall *t, char c, answer_sink sink, void *arg)
 {
     if (c == '{' && (!t->f->tagged || t->f->close))
         return open_call(t, sink, arg);
-    if (is_space(c) || (c == '[' && t->f->list && !t->in_list)) {
+    if (jsonscan_is_space(c) || (c == '[' && t->f->list && !t->in_list)) {
         t->in_list = t->in_list || c == '[';
         buf_putc(&t->held, c);
         return true;
@@ -540,7 +535,7 @@ static bool step_after(struct toolcall *t, char c, answer_sink sink, void *arg)
     }
     if (c == '{' && !t->in_list)
         return open_call(t, sink, arg);
-    if (is_space(c) || (c == ']' && t->in_list)) {
+    if (jsonscan_is_space(c) || (c == ']' && t->in_list)) {
         t->in_list = t->in_list && c != ']';
         return true;
     }
@@ -564,7 +559,7 @@ static size_t step_text(struct toolcall *t, const char *text, size_t len, answer
             t->n_gap = spaces;
         return 1;
     }
-    if (!t->n_mark && is_space(*text)) {
+    if (!t->n_mark && jsonscan_is_space(*text)) {
         buf_putc(&t->held, *text);
         return 1;
     }
@@ -574,7 +569,7 @@ static size_t step_text(struct toolcall *t, const char *text, size_t len, answer
     say_held(t, sink, arg);
     if (looked)
         return 0;
-    while (n < len && !is_space(text[n]) && !(mark && text[n] == mark[0]))
+    while (n < len && !jsonscan_is_space(text[n]) && !(mark && text[n] == mark[0]))
         n++;
     say(t, text, n, sink, arg);
     return n;
@@ -582,7 +577,7 @@ static size_t step_text(struct toolcall *t, const char *text, size_t len, answer
 
 static size_t step_start(struct toolcall *t, const char *text)
 {
-    if (is_space(*text)) {
+    if (jsonscan_is_space(*text)) {
         buf_putc(&t->held, *text);
         return 1;
     }
