@@ -67,11 +67,7 @@ static void put_text_key(struct report *r, const char *key, const char *name)
 static json_t *short_real(float v)
 {
     char text[32];
-    for (int digits = 1; digits <= 9; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)v);
-        if (strtof(text, NULL) == v)
-            break;
-    }
+    gguf_real_text((double)v, true, text, sizeof text);
     return json_real(strtod(text, NULL));
 }
 

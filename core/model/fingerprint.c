@@ -19,11 +19,6 @@ static bool begins(struct gguf_str s, const char *with)
     return s.len >= n && memcmp(s.data, with, n) == 0;
 }
 
-static bool is(struct gguf_str s, const char *text)
-{
-    return s.len == strlen(text) && begins(s, text);
-}
-
 static void put(struct buf *b, const void *data, size_t len)
 {
     uint64_t n = len;
@@ -80,7 +75,7 @@ int fingerprint_model(const struct gguf *f, uint8_t ret[FINGERPRINT_LEN])
     struct buf b = { 0 };
     for (uint64_t i = 0; i < f->n_keys; i++) {
         const struct gguf_key *k = f->keys_by_name[i];
-        bool remark = begins(k->name, "general.") && !is(k->name, "general.architecture");
+        bool remark = begins(k->name, "general.") && !gguf_str_is(k->name, "general.architecture");
         if (!remark && !begins(k->name, "tokenizer."))
             put_key(&b, k);
     }
@@ -94,7 +89,7 @@ int fingerprint_tokenizer(const struct gguf *f, uint8_t ret[FINGERPRINT_LEN])
     struct buf b = { 0 };
     for (uint64_t i = 0; i < f->n_keys; i++)
         if (begins(f->keys_by_name[i]->name, "tokenizer.") &&
-            !is(f->keys_by_name[i]->name, "tokenizer.chat_template"))
+            !gguf_str_is(f->keys_by_name[i]->name, "tokenizer.chat_template"))
             put_key(&b, f->keys_by_name[i]);
     return finish(&b, ret);
 }

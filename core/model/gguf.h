@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define GGUF_MAX_DIMS 4
 
@@ -30,6 +31,11 @@ struct gguf_str {
     const char *data; /* inside the mapping; no zero byte follows */
     size_t len;
 };
+
+static inline bool gguf_str_is(struct gguf_str s, const char *text)
+{
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
 
 struct gguf_tensor {
     struct gguf_str name;
@@ -82,6 +88,8 @@ void gguf_key_text(const struct gguf *f, uint64_t i, struct gguf_str *ret_key, c
  */
 const char *gguf_type_name(uint32_t type);
 
+/* Writes v with as few digits as give the same number again, read as a float or as a double. */
+void gguf_real_text(double v, bool is_float, char *text, size_t textlen);
 /* Writes s for an error text: at most 80 of its bytes, everything that is not printable ASCII escaped;
  * returns dst. */
 const char *gguf_printable(char *dst, size_t dstlen, struct gguf_str s);

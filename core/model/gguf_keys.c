@@ -238,13 +238,12 @@ uint64_t gguf_n_keys(const struct gguf *f)
     return f->n_keys;
 }
 
-/* With as few digits as give the same number again. */
-static void real_text(uint32_t type, double v, char *text, size_t textlen)
+void gguf_real_text(double v, bool is_float, char *text, size_t textlen)
 {
-    int most = type == GGUF_F32 ? 9 : 17;
+    int most = is_float ? 9 : 17;
     for (int digits = 1; digits <= most; digits++) {
         snprintf(text, textlen, "%.*g", digits, v);
-        if (type == GGUF_F32 ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
+        if (is_float ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v)
             return;
     }
 }
@@ -255,7 +254,7 @@ static void scalar_text(uint32_t type, const uint8_t *value, char *text, size_t 
     if (type == GGUF_BOOL)
         snprintf(text, textlen, "%s", *value ? "true" : "false");
     else if (type == GGUF_F32 || type == GGUF_F64)
-        real_text(type, as_real(type, value), text, textlen);
+        gguf_real_text(as_real(type, value), type == GGUF_F32, text, textlen);
     else if (as_int(type, value, &v))
         snprintf(text, textlen, "%" PRId64, v);
     else

@@ -64,7 +64,7 @@ static const struct model_arch archs[] = {
 const struct model_arch *model_arch_find(struct gguf_str name)
 {
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
-        if (name.len == strlen(archs[i].name) && memcmp(name.data, archs[i].name, name.len) == 0)
+        if (gguf_str_is(name, archs[i].name))
             return &archs[i];
     return NULL;
 }

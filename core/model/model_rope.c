@@ -16,11 +16,6 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_word(struct gguf_str s, const char *word)
-{
-    return s.len == strlen(word) && memcmp(s.data, word, s.len) == 0;
-}
-
 static int take_yarn(struct model_reader *r)
 {
     /* Present in no file of these architectures with another value; they would change the formula. */
@@ -70,13 +65,13 @@ static int take_scaling(struct model_reader *r)
     if (e < 0)
         return e;
     m->scaling_factor = factor > 0 ? factor : 1;
-    if (is_word(type, "none"))
+    if (gguf_str_is(type, "none"))
         return 0;
-    if (is_word(type, "linear")) {
+    if (gguf_str_is(type, "linear")) {
         m->scaling = m->scaling_factor == 1 ? MODEL_SCALING_NONE : MODEL_SCALING_LINEAR;
         return 0;
     }
-    if (!is_word(type, "yarn"))
+    if (!gguf_str_is(type, "yarn"))
         return model_refuse(
             r, -ENOTSUP, "rope scaling \"%s\" is not something this build computes (none, linear, yarn are)",
             gguf_printable(shown, sizeof shown, type));

@@ -28,11 +28,6 @@ static int no_such_pre(struct gguf_str name, char *err, size_t errlen)
     return -ENOTSUP;
 }
 
-static bool is_text(struct gguf_str s, const char *text)
-{
-    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
-}
-
 static int choose_kind(struct tokenizer *t, const struct gguf *f, char *err, size_t errlen)
 {
     struct gguf_str model, pre = { "default", 7 };
@@ -43,11 +38,11 @@ static int choose_kind(struct tokenizer *t, const struct gguf *f, char *err, siz
         snprintf(err, errlen, "tokenizer.ggml.model: missing, the file brings no tokenizer");
         return -EINVAL;
     }
-    if (is_text(model, "llama")) { /* which has no pre-tokenizer, whatever the file names */
+    if (gguf_str_is(model, "llama")) { /* which has no pre-tokenizer, whatever the file names */
         snprintf(t->kind, sizeof t->kind, "llama");
         return 0;
     }
-    if (!is_text(model, "gpt2"))
+    if (!gguf_str_is(model, "gpt2"))
         return no_such_tokenizer(model, err, errlen);
     r = gguf_get_str(f, "tokenizer.ggml.pre", &pre, err, errlen);
     if (r < 0)
