@@ -68,15 +68,20 @@ struct placed_ring {
     struct sched_placed **at; /* [SCHED_PLACED], NULL where none is yet */
 };
 
+/* Pushed when there is something to look at, and at most once in the queue. */
+struct mark {
+    atomic_bool queued;
+};
+
 struct sched {
     struct engine *engine;
     const struct tokenizer *tokenizer;
     struct sched_options o;
     uint32_t n_vocab, blocks;
     pthread_t thread;
-    struct queue *inbox;    /* jobs, and the two below at most once each */
-    char wake, window_back; /* what is pushed for sched_wake and others, and for a finished window */
-    atomic_bool wake_queued, back_queued, stopping;
+    struct queue *inbox;           /* jobs, and the two below at most once each */
+    struct mark wake, window_back; /* what is pushed for sched_wake and others, and for a finished window */
+    atomic_bool stopping;
     atomic_uint max_pause_ms;
     struct admission admission;
 

@@ -19,33 +19,35 @@
 
 #define HEARTBEAT_MS 1000 /* while work is pending but nothing can run (all readers are slow) */
 
+/* [any thread] The queue has room for each mark once, and for every job that is in. */
+static void queue_mark(struct sched *s, struct mark *m)
+{
+    if (!atomic_exchange(&m->queued, true))
+        (void)queue_push(s->inbox, m);
+}
+
 /* [a stage's thread, under the engine's lock] */
 static void window_finished(void *arg)
 {
     struct sched *s = arg;
-    if (!atomic_exchange(&s->back_queued, true))
-        (void)queue_push(s->inbox, &s->window_back);
+    queue_mark(s, &s->window_back);
 }
 
 static void wake(struct sched *s)
 {
-    /* At most one wake is in the queue, which has room for it and for every job that is in. */
-    if (!atomic_exchange(&s->wake_queued, true))
-        (void)queue_push(s->inbox, &s->wake);
+    queue_mark(s, &s->wake);
 }
 
 static void take_messages(struct sched *s)
 {
     for (void *item; (item = queue_pop(s->inbox));) {
-        /* A mark's flag says that the mark is in the queue, so it goes when the mark does, and before what
-         * the mark tells of is looked at: whoever finds it set is seen, whoever doesn't queues a new mark. */
-        if (item == &s->window_back) {
-            (void)atomic_exchange(&s->back_queued, false);
-            continue;
-        }
-        s->blocked_until_ns = 0;
-        if (item == &s->wake) {
-            (void)atomic_exchange(&s->wake_queued, false);
+        bool back = item == &s->window_back;
+        if (!back)
+            s->blocked_until_ns = 0;
+        if (back || item == &s->wake) {
+            /* The flag goes when the mark does, and before what it tells of is looked at: whoever finds it
+             * set is seen, whoever doesn't queues a new mark. */
+            (void)atomic_exchange(&((struct mark *)item)->queued, false);
             continue;
         }
         s->count.started++;
