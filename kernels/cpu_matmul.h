@@ -63,8 +63,24 @@ __attribute__((always_inline)) static inline struct cpu_form cpu_form_of(uint32_
     }
 }
 
-/* DO(name) for every quantized type: the cases of a switch whose kernels have the type as a constant. */
-#define CPU_EACH_TYPE(DO) DO(Q4_0) DO(Q4_1) DO(Q5_0) DO(Q5_1) DO(Q8_0) DO(Q4_K) DO(Q5_K) DO(Q6_K)
+/* Calls fn(arguments.., type) with the quantized type as a constant; for other types it does nothing. */
+#define CPU_WITH_TYPE(type, fn, ...)                                                                         \
+    switch (type) {                                                                                          \
+        CPU_TYPE_CASE(QUANT_Q4_0, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q4_1, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q5_0, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q5_1, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q8_0, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q4_K, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q5_K, fn, __VA_ARGS__)                                                           \
+        CPU_TYPE_CASE(QUANT_Q6_K, fn, __VA_ARGS__)                                                           \
+    default:                                                                                                 \
+        break;                                                                                               \
+    }
+#define CPU_TYPE_CASE(type, fn, ...)                                                                         \
+    case type:                                                                                               \
+        fn(__VA_ARGS__, type);                                                                               \
+        break;
 
 struct ops_weight {
     uint32_t type; /* enum quant_type */

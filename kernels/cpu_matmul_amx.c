@@ -167,15 +167,7 @@ static void quantized(const struct cpu_part *p)
         cpu_matmul_avx512.quantized(p);
         return;
     }
-#define CASE(name)                                                                                           \
-    case QUANT_##name:                                                                                       \
-        tiles(p, QUANT_##name);                                                                              \
-        break;
-    switch (p->w->type) {
-        CPU_EACH_TYPE(CASE)
-    default:
-        break;
-    }
+    CPU_WITH_TYPE(p->w->type, tiles, p)
 }
 
 const struct cpu_matmul_kernels cpu_matmul_amx = {

@@ -141,15 +141,7 @@ CPU_INLINE void lanes_unpack_type(const struct ops_weight *w, uint32_t panel, ui
 
 static void lanes_unpack(const struct ops_weight *w, uint32_t panel, uint32_t b, float *to)
 {
-#define LANES_CASE(name)                                                                                     \
-    case QUANT_##name:                                                                                       \
-        lanes_unpack_type(w, panel, b, to, QUANT_##name);                                                    \
-        break;
-    switch (w->type) {
-        CPU_EACH_TYPE(LANES_CASE)
-    default:
-        break;
-    }
+    CPU_WITH_TYPE(w->type, lanes_unpack_type, w, panel, b, to)
 }
 
 /* Columns c .. c + n - 1 (n <= 32, c a multiple of 32) of a panel as vectors of floats, at `to` or where they

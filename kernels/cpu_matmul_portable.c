@@ -55,15 +55,7 @@ CPU_INLINE void rows_product(const struct cpu_part *p, const uint32_t type)
 
 static void quantized(const struct cpu_part *p)
 {
-#define CASE(name)                                                                                           \
-    case QUANT_##name:                                                                                       \
-        rows_product(p, QUANT_##name);                                                                       \
-        break;
-    switch (p->w->type) {
-        CPU_EACH_TYPE(CASE)
-    default:
-        break;
-    }
+    CPU_WITH_TYPE(p->w->type, rows_product, p)
 }
 
 const struct cpu_matmul_kernels cpu_matmul_portable = {
