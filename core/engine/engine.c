@@ -4,6 +4,7 @@
 #include "engine/flight.h"
 #include "engine/load.h"
 #include "engine/stage.h"
+#include "kernels/shape.h"
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -60,14 +61,8 @@ const char *engine_kv_name(enum ops_kv_type type)
 
 size_t engine_kv_head_bytes(enum ops_kv_type type, uint32_t head_dim)
 {
-    switch (type) {
-    case OPS_KV_F32:
-        return head_dim * sizeof(float);
-    case OPS_KV_Q8_0: /* 32 numbers and their scale */
-        return head_dim % 32 ? 0 : head_dim / 32 * (32 + sizeof(uint16_t));
-    default:
-        return head_dim * sizeof(uint16_t);
-    }
+    const struct ops_kv_shape shape = { .head_dim = head_dim, .type = type };
+    return type == OPS_KV_Q8_0 && head_dim % SHAPE_KV_BLOCK ? 0 : shape_of_kv(&shape).row_bytes;
 }
 
 static int check_options(const struct model *m, const struct engine_options *o, char *err, size_t errlen)
