@@ -107,6 +107,16 @@ static void check_case(struct setting s, const char *in, const char *out)
     }
 }
 
+/* Texts that are no call. */
+static void check_texts(struct setting s, const char *const *texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char want[256];
+        snprintf(want, sizeof want, "T(%s)", texts[i]);
+        check_case(s, texts[i], want);
+    }
+}
+
 static const struct setting none = { .format = TOOLCALL_NONE, .marks = true };
 static const struct setting opened = { .format = TOOLCALL_NONE, .marks = true, .thinking = true };
 static const struct setting hermes = { .format = TOOLCALL_HERMES, .gap = "\n", .marks = true };
@@ -201,11 +211,7 @@ Test(answer, what_is_no_call_is_text)
         "<tool_call>{\"arguments\": {\"a\": trux}}",
         "<tool_call>{\"arguments\": [}",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        char want[256];
-        snprintf(want, sizeof want, "T(%s)", texts[i]);
-        check_case(hermes, texts[i], want);
-    }
+    check_texts(hermes, texts, sizeof texts / sizeof *texts);
     check_case(hermes, "<tool_call><tool_call>{\"name\": \"now\"}</tool_call>", "T(<tool_call>)C(now)({}).");
 }
 
@@ -293,11 +299,7 @@ Test(answer, xml_calls)
         "<tool_call><function=now></tool_call>",
         "<function=now></function>",
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        char want[128];
-        snprintf(want, sizeof want, "T(%s)", texts[i]);
-        check_case(xml, texts[i], want);
-    }
+    check_texts(xml, texts, sizeof texts / sizeof *texts);
     /* Known to be a call, and cut off: nobody may run what there is of it. */
     check_case(xml, "<tool_call><function=now><parameter=tz>UTC",
                "C(now)!(<tool_call><function=now><parameter=tz>UTC)");

@@ -14,16 +14,7 @@ static struct vocab spm_vocab(void)
     static float scores[7];
     memcpy(types, (int32_t[]){ 2, 3, 3, 6, 1, 1, 1 }, sizeof types);
     memcpy(scores, (float[]){ 0, 0, 0, 0, -1, -2, -3 }, sizeof scores);
-    return (struct vocab){ .model = "llama",
-                           .tokens = tokens,
-                           .n_tokens = 7,
-                           .types = types,
-                           .n_types = 7,
-                           .scores = scores,
-                           .n_scores = 7,
-                           .bos = -1,
-                           .eos = -1,
-                           .add_bos = -1 };
+    return vocab_of_scores(tokens, types, scores, 7);
 }
 
 Test(spm, knows_itself_where_the_file_is_silent)

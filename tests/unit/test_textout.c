@@ -311,16 +311,7 @@ Test(textout, puts_characters_together_from_byte_tokens)
     const char *tokens[] = { "<unk>", "<s>", "</s>", "<0xE2>", "<0x82>", "<0xAC>", "▁x" };
     int32_t types[] = { 2, 3, 3, 6, 6, 6, 1 };
     float scores[7] = { 0 };
-    struct vocab v = { .model = "llama",
-                       .tokens = tokens,
-                       .n_tokens = 7,
-                       .types = types,
-                       .n_types = 7,
-                       .scores = scores,
-                       .n_scores = 7,
-                       .bos = -1,
-                       .eos = -1,
-                       .add_bos = -1 };
+    struct vocab v = vocab_of_scores(tokens, types, scores, 7);
     static const struct {
         int32_t token;
         const char *text;

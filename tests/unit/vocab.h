@@ -33,6 +33,21 @@ struct vocab {
     int add_bos;      /* -1: no such key */
 };
 
+/* A SentencePiece-style vocabulary of n tokens, of which the file says nothing else. */
+static inline struct vocab vocab_of_scores(const char **tokens, int32_t *types, const float *scores, size_t n)
+{
+    return (struct vocab){ .model = "llama",
+                           .tokens = tokens,
+                           .n_tokens = n,
+                           .types = types,
+                           .n_types = n,
+                           .scores = scores,
+                           .n_scores = n,
+                           .bos = -1,
+                           .eos = -1,
+                           .add_bos = -1 };
+}
+
 static inline void put_u32(struct buf *b, uint32_t v)
 {
     buf_append(b, &v, 4);
