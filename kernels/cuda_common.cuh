@@ -81,19 +81,27 @@ void cuda_upload(struct ops_dev *d, void *to, const void *from, size_t bytes);
 /* To host memory; waits for it. */
 void cuda_download(struct ops_dev *d, void *to, const void *from, size_t bytes);
 
-/* ---- weights (cuda_weight.cu) ----
+/* ---- weights (cuda_weight.cu, cuda_quant.cuh) ----
  *
- * Rows in order. Quantized types: all blocks' quants as in the file (16 bytes, Q8_0 32), then all blocks'
- * scales (a half; Q4_1 two, scale and minimum), so that neighbouring threads read neighbouring 16 bytes.
- * Others as in the file. */
+ * Rows in order. Types that are not quantized as in the file. Quantized ones in blocks of 32 columns, torn
+ * apart so that neighbouring threads read neighbouring 16 bytes:
+ *   low    16 bytes a block: column c in the low and 16 + c in the high nibble; Q8_0 32 signed bytes
+ *   high   fifth bits, 4 bytes: byte i holds that of column 4 j + i as bit j (j < 8); fifth and sixth, 8
+ *          bytes: byte 4 (j / 4) + i those of column 4 j + i as bits 2 (j % 4) and up
+ *   scale  a half, and one more where there are minima; where blocks of 256 have scales of 32 columns: 2
+ *          bytes, scale and minimum, or Q6_K's scales of the first 16 columns and of the others
+ *   super  for those, every 8 blocks: the halves d, and m where there are minima */
+struct cuda_layout {
+    unsigned char *low, *high, *scale, *super;
+};
+
 struct ops_weight {
     struct ops_dev *dev;
     uint32_t type; /* enum quant_type */
     uint32_t rows, cols;
     uint32_t blocks; /* of a row; 0 for types that are not quantized */
     size_t bytes;
-    unsigned char *data;
-    const __half *scale;
+    struct cuda_layout at; /* low: the start of all */
 };
 
 int cuda_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_weight **ret_weight, char *err,
@@ -120,12 +128,10 @@ struct cuda_rows {
     float *f;                 /* [row][cols] */
     int8_t *q;                /* [row][cols] */
     struct cuda_scale *scale; /* [row][blocks] */
-    int32_t *sum;             /* [row][blocks]: sum(q) */
 };
 
 struct cuda_matrix {
-    const unsigned char *data;
-    const __half *scale;
+    struct cuda_layout at;
     const float *bias; /* [rows], or NULL */
     float *out;        /* [n][rows] */
     uint32_t rows;
@@ -252,6 +258,26 @@ static __device__ __forceinline__ float exp2_f(float x)
     p = fmaf(p, r, 0x1.62e42ap-1f);
     p = fmaf(p, r, 1.0f);
     return p * power_of_2(whole);
+}
+
+/* A warp's 32 numbers, one a lane, as s * q: scale amax / 127, and q to the nearest. Below 2^-120 they count
+ * as zero (127 / amax would overflow); with a NaN or an infinity the scale is NaN, so that what is computed
+ * says so. */
+static __device__ __forceinline__ int quantize_32(float y, float *ret_s)
+{
+    uint32_t most = __float_as_uint(y) & 0x7fffffffu;
+    for (int other = 16; other > 0; other /= 2)
+        most = max(most, __shfl_xor_sync(CUDA_ALL, most, other));
+    const float amax = __uint_as_float(most);
+    float by = 0, s = 0;
+    if (most >= 0x7f800000u)
+        s = __uint_as_float(0x7fc00000u);
+    else if (most >= 0x03800000u) {
+        by = 127.0f / amax;
+        s = amax / 127.0f;
+    }
+    *ret_s = s;
+    return by > 0 ? __float2int_rn(y * by) : 0;
 }
 
 /* Lanes 0..15 of a warp hold 16 sums: lane 0 gets lane i + lane i + 8, and so on. */

@@ -6,32 +6,13 @@
  * The one decision: four threads an output, one for each of its four chains. 16 rows of weights by 16 of
  * activations a block of threads, 128 columns at a time through shared memory, where weights become floats.
  * Thread: the stage thread launches. Tests: tests/kernels/test_matmul.c */
-#include "cuda_common.cuh"
+#include "cuda_quant.cuh"
 
 #define THREADS 256u
 #define TILE 16u
 #define STEP 128u
 #define STRIDE (STEP + 4) /* 8 rows by 4 columns of a warp lie in 32 banks */
 #define EACH 4u           /* outputs of a thread: rows of activations 4 apart */
-
-template <uint32_t TYPE>
-static __device__ __forceinline__ float column(const struct cuda_matrix &w, uint32_t row, uint32_t cols,
-                                               uint32_t c)
-{
-    const size_t i = (size_t)row * cols + c, block = i / CUDA_BLOCK;
-    if (TYPE == QUANT_F32)
-        return ((const float *)w.data)[i];
-    if (TYPE == QUANT_F16)
-        return __half2float(((const __half *)w.data)[i]);
-    if (TYPE == QUANT_BF16)
-        return __uint_as_float((uint32_t)((const uint16_t *)w.data)[i] << 16);
-    if (TYPE == QUANT_Q8_0)
-        return __half2float(w.scale[block]) * (float)(int8_t)w.data[i];
-    const int both = w.data[block * 16 + c % 16], q = c % 32 < 16 ? both & 15 : both >> 4;
-    if (TYPE == QUANT_Q4_0)
-        return __half2float(w.scale[block]) * (float)(q - 8);
-    return __half2float(w.scale[2 * block]) * (float)q + __half2float(w.scale[2 * block + 1]);
-}
 
 template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) floats(struct cuda_product p)
 {
@@ -52,7 +33,8 @@ template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) float
             if (c >= n)
                 continue;
             /* Rows beyond the end are the last one again: what they give is not written. */
-            weights[row][c] = column<TYPE>(w, min(first_row + row, w.rows - 1), p.cols, first + c);
+            weights[row][c] =
+                weight_at<TYPE>(w.at, (size_t)min(first_row + row, w.rows - 1) * p.cols + first + c);
             rows[row][c] = p.x.f[(size_t)min(first_token + row, p.n - 1) * p.cols + first + c];
         }
         __syncthreads(); /* chains read what others loaded */
@@ -80,18 +62,11 @@ template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaSt
 
 void cuda_floats(uint32_t type, const struct cuda_product *p, cudaStream_t stream)
 {
-    switch (type) {
-    case QUANT_F32:
+    if (type == QUANT_F32)
         return launch<QUANT_F32>(p, stream);
-    case QUANT_F16:
+    if (type == QUANT_F16)
         return launch<QUANT_F16>(p, stream);
-    case QUANT_BF16:
+    if (type == QUANT_BF16)
         return launch<QUANT_BF16>(p, stream);
-    case QUANT_Q8_0:
-        return launch<QUANT_Q8_0>(p, stream);
-    case QUANT_Q4_0:
-        return launch<QUANT_Q4_0>(p, stream);
-    default:
-        return launch<QUANT_Q4_1>(p, stream);
-    }
+    CUDA_WITH_TYPE(type, launch, p, stream)
 }

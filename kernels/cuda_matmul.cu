@@ -25,10 +25,9 @@ static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t c
         (takes_floats(d, m->weight[j]) ? floats : quantized) = true;
     const size_t values = (size_t)m->n * cols, blocks = values / CUDA_BLOCK;
     const size_t f = floats ? round_up(values * sizeof *x->f) : 0;
-    const size_t q = quantized ? round_up(values) : 0,
-                 scale = quantized ? round_up(blocks * sizeof *x->scale) : 0;
-    const size_t sum = quantized ? blocks * sizeof *x->sum : 0;
-    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale + sum, "rows of a product");
+    const size_t q = quantized ? round_up(values) : 0;
+    const size_t scale = quantized ? blocks * sizeof *x->scale : 0;
+    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale, "rows of a product");
     if (!at)
         return false;
     *x = cuda_rows{};
@@ -37,7 +36,6 @@ static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t c
     if (quantized) {
         x->q = (int8_t *)(at + f);
         x->scale = (struct cuda_scale *)(at + f + q);
-        x->sum = (int32_t *)(at + f + q + scale);
     }
     return true;
 }
@@ -79,7 +77,7 @@ void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m)
             const struct ops_weight *w = m->weight[k];
             if (w->type != first->type)
                 continue;
-            p.w[p.count++] = cuda_matrix{ w->data, w->scale, m->bias[k], m->out[k], w->rows };
+            p.w[p.count++] = cuda_matrix{ w->at, m->bias[k], m->out[k], w->rows };
             done[k] = true;
         }
         multiply(d, first->type, takes_floats(d, first), &p);

@@ -1,6 +1,6 @@
 /* Cuda matvec: quantized weights by up to 8 rows of activations, which is what decoding needs.
  *
- *   f = fma(d s, sum over 32 of q x, f) block after block, and for Q4_1 then f = fma(m, s sum(x), f)
+ *   f = fma(d s, sum over 32 of q x, f) block after block, and with minima then f = fma(m, s sum(x), f)
  *
  * The one decision: reading weights is what it costs, and that wants all threads on neighbouring blocks of
  * 32; adding wants the blocks in order. So both phases take turns over a piece of the columns: all threads
@@ -17,26 +17,18 @@ template <uint32_t N> constexpr uint32_t piece_blocks = N == 1 ? 128 : N == 2 ? 
 
 /* The sums of one block of weights with each row's block; what is beyond n is not to be read. */
 template <uint32_t TYPE, uint32_t N>
-static __device__ __forceinline__ void block_sums(const unsigned char *data, size_t block,
-                                                  const struct cuda_rows &x, size_t x_block,
-                                                  uint32_t x_blocks, uint32_t n, int sum[N])
+static __device__ __forceinline__ void block_sums(const struct cuda_layout &w, size_t block,
+                                                  const struct cuda_scales &scales, const struct cuda_rows &x,
+                                                  size_t x_block, uint32_t x_blocks, uint32_t n, int sum[N])
 {
-    const int4 *w = (const int4 *)(data + block * (TYPE == QUANT_Q8_0 ? 32 : 16));
-    int4 first = w[0], second;
-    if (TYPE == QUANT_Q8_0)
-        second = w[1];
-    else {
-        second = make_int4(high_nibbles(first.x), high_nibbles(first.y), high_nibbles(first.z),
-                           high_nibbles(first.w));
-        first =
-            make_int4(low_nibbles(first.x), low_nibbles(first.y), low_nibbles(first.z), low_nibbles(first.w));
-    }
+    int q[8];
+    load_block<TYPE>(w, block, q);
 #pragma unroll
     for (uint32_t t = 0; t < N; t++) {
         const size_t at = (size_t)min(t, n - 1) * x_blocks + x_block;
-        const int4 *q = (const int4 *)(x.q + at * CUDA_BLOCK);
-        sum[t] =
-            dot_16(second, q[1], dot_16(first, q[0], sum_offset<TYPE>(TYPE == QUANT_Q4_0 ? x.sum[at] : 0)));
+        const int4 *a = (const int4 *)(x.q + at * CUDA_BLOCK);
+        const int first = dot_16(q, a[0]), second = dot_16(q + 4, a[1]);
+        sum[t] = cuda_quant<TYPE>::halves ? scales.a[0] * first + scales.a[1] * second : first + second;
     }
 }
 
@@ -64,21 +56,22 @@ static __global__ void __launch_bounds__(THREADS) matvec(struct cuda_product p)
             if (first_row + row >= w.rows)
                 break; /* and so are all the thread's next */
             const size_t at = (size_t)(first_row + row) * blocks + first + b;
+            const struct cuda_scales s = load_scales<TYPE>(w.at, at);
             int sum[N];
-            block_sums<TYPE, N>(w.data, at, p.x, first + b, blocks, p.n, sum);
+            block_sums<TYPE, N>(w.at, at, s, p.x, first + b, blocks, p.n, sum);
 #pragma unroll
             for (uint32_t k = 0; k < N; k++)
                 sums[k][row][b] = (float)sum[k];
-            scale[row][b] = __half2float(w.scale[TYPE == QUANT_Q4_1 ? 2 * at : at]);
-            if (TYPE == QUANT_Q4_1)
-                least[row][b] = __half2float(w.scale[2 * at + 1]);
+            scale[row][b] = s.d;
+            if (cuda_quant<TYPE>::minima)
+                least[row][b] = s.m;
         }
         __syncthreads(); /* a chain reads what all threads wrote */
         if (adds) {
             const struct cuda_scale *s = p.x.scale + (size_t)t * blocks + first;
             for (uint32_t b = 0; b < n; b++) {
                 f = fmaf(scale[r][b] * s[b].s, sums[t][r][b], f);
-                if (TYPE == QUANT_Q4_1)
+                if (cuda_quant<TYPE>::minima)
                     f = fmaf(least[r][b], s[b].s_sum, f);
             }
         }
@@ -105,10 +98,5 @@ template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaSt
 
 void cuda_matvec(uint32_t type, const struct cuda_product *p, cudaStream_t stream)
 {
-    if (type == QUANT_Q4_0)
-        launch<QUANT_Q4_0>(p, stream);
-    else if (type == QUANT_Q4_1)
-        launch<QUANT_Q4_1>(p, stream);
-    else
-        launch<QUANT_Q8_0>(p, stream);
+    CUDA_WITH_TYPE(type, launch, p, stream)
 }

@@ -59,31 +59,18 @@ static __device__ float value_at(const struct prepare_args &a, size_t row, uint3
     return x;
 }
 
-/* A warp holds 32 columns. Below 2^-120 they count as zero (127 / amax would overflow); with a NaN or an
- * infinity their scale is NaN, so that the row's outputs say so. */
+/* A warp holds 32 columns. */
 static __device__ void quantize(const struct cuda_rows &to, size_t block, float y)
 {
-    uint32_t most = __float_as_uint(y) & 0x7fffffffu;
-    for (int other = 16; other > 0; other /= 2)
-        most = max(most, __shfl_xor_sync(CUDA_ALL, most, other));
-    const float amax = __uint_as_float(most);
-    float by = 0, s = 0;
-    if (most >= 0x7f800000u)
-        s = __uint_as_float(0x7fc00000u);
-    else if (most >= 0x03800000u) {
-        by = 127.0f / amax;
-        s = amax / 127.0f;
-    }
-    const int q = by > 0 ? __float2int_rn(y * by) : 0;
+    float s;
+    const int q = quantize_32(y, &s);
     int sum = q;
     for (int other = 16; other > 0; other /= 2)
         sum += __shfl_xor_sync(CUDA_ALL, sum, other);
     const uint32_t lane = threadIdx.x % 32;
     to.q[block * CUDA_BLOCK + lane] = (int8_t)q;
-    if (lane == 0) {
+    if (lane == 0)
         to.scale[block] = cuda_scale{ s, s * (float)sum };
-        to.sum[block] = sum;
-    }
 }
 
 /* One block of threads a row. */

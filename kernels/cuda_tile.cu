@@ -1,6 +1,6 @@
 /* Cuda tile: quantized weights by many rows of activations, which is what reading a prompt needs.
  *
- *   f = fma(d s, sum over 32 of q x, f) block after block, and for Q4_1 then f = fma(m, s sum(x), f)
+ *   f = fma(d s, sum over 32 of q x, f) block after block, and with minima then f = fma(m, s sum(x), f)
  *
  * The one decision: one tensor-core instruction multiplies exactly one block of 32 columns and its integers
  * are exact, so the float sums of an output stay in one thread, in the order of the matrix-vector kernel:
@@ -14,15 +14,17 @@
 
 /* Words of a row's step and 4 more: the 8 rows by 4 words that a warp reads at once lie in 32 banks. */
 #define X_WORDS (STEP * 8 + 4)
-template <uint32_t TYPE> constexpr uint32_t block_words = TYPE == QUANT_Q8_0 ? 8 : 4;
 
 template <uint32_t TYPE> struct tile_shared {
-    static constexpr uint32_t w_words = STEP * block_words<TYPE> + 4;
+    using form = cuda_quant<TYPE>;
+    static constexpr uint32_t w_words = STEP * form::low_words + 4, high_words = STEP * form::high_words + 1;
     __align__(16) int w[TILE][w_words];
     __align__(16) int x[TILE][X_WORDS];
-    float scale[TILE][STEP + 1], least[TILE][STEP + 1];
+    uint32_t high[form::high_words ? TILE : 1][high_words];
+    float scale[TILE][STEP + 1], least[form::minima ? TILE : 1][STEP + 1];
+    int halves[form::halves ? TILE : 1]
+              [STEP + 1]; /* scales of the first 16 columns, and in the upper 16 bits of the others */
     struct cuda_scale x_scale[TILE][STEP + 1];
-    int x_sum[TILE][STEP + 1];
 };
 
 /* Rows beyond the end are the last one again: what they give is not written. */
@@ -30,20 +32,30 @@ template <uint32_t TYPE>
 static __device__ void load_weights(struct tile_shared<TYPE> &s, const struct cuda_matrix &w,
                                     uint32_t first_row, uint32_t blocks, uint32_t first, uint32_t n)
 {
-    constexpr uint32_t parts = block_words<TYPE> / 4; /* of 16 bytes */
+    using form = cuda_quant<TYPE>;
+    constexpr uint32_t parts = form::low_words / 4; /* of 16 bytes */
     for (uint32_t i = threadIdx.x; i < TILE * STEP * parts; i += THREADS) {
         const uint32_t row = i / (STEP * parts), part = i % (STEP * parts), b = part / parts;
         const size_t at = (size_t)min(first_row + row, w.rows - 1) * blocks + first + b;
         if (b < n)
-            *(int4 *)&s.w[row][part * 4] = ((const int4 *)w.data)[at * parts + part % parts];
+            *(int4 *)&s.w[row][part * 4] = ((const int4 *)w.at.low)[at * parts + part % parts];
     }
     for (uint32_t i = threadIdx.x; i < TILE * STEP; i += THREADS) {
         const uint32_t row = i / STEP, b = i % STEP;
         const size_t at = (size_t)min(first_row + row, w.rows - 1) * blocks + first + b;
-        if (b < n)
-            s.scale[row][b] = __half2float(w.scale[TYPE == QUANT_Q4_1 ? 2 * at : at]);
-        if (TYPE == QUANT_Q4_1 && b < n)
-            s.least[row][b] = __half2float(w.scale[2 * at + 1]);
+        if (b >= n)
+            continue;
+        const struct cuda_scales scales = load_scales<TYPE>(w.at, at);
+        s.scale[row][b] = scales.d;
+        if (form::minima)
+            s.least[row][b] = scales.m;
+        if (form::halves)
+            s.halves[row][b] = (scales.a[0] & 0xffff) | (int)((unsigned)scales.a[1] << 16);
+        const uint32_t *high = (const uint32_t *)w.at.high + at * form::high_words;
+        if (form::high_words > 0)
+            s.high[row][b * form::high_words] = high[0];
+        if (form::high_words > 1)
+            s.high[row][b * form::high_words + 1] = high[1];
     }
 }
 
@@ -60,29 +72,45 @@ static __device__ void load_rows(struct tile_shared<TYPE> &s, const struct cuda_
     for (uint32_t i = threadIdx.x; i < TILE * STEP; i += THREADS) {
         const uint32_t row = i / STEP, b = i % STEP;
         const size_t at = (size_t)min(first_token + row, p.n - 1) * blocks + first + b;
-        if (b < n) {
+        if (b < n)
             s.x_scale[row][b] = p.x.scale[at];
-            s.x_sum[row][b] = p.x.sum[at];
-        }
     }
 }
 
-/* 16 rows of weights from `row`, as mma_16x8x32 wants them. */
+/* Rows `row` and row + 8 of weights, the lane's part of what mma_16x8x32 wants. */
 template <uint32_t TYPE>
 static __device__ __forceinline__ void load_a(const struct tile_shared<TYPE> &s, uint32_t row, uint32_t b,
                                               uint32_t t, int a[4])
 {
-    const int *low = s.w[row] + b * block_words<TYPE> + t, *high = low + 8 * tile_shared<TYPE>::w_words;
-    if (TYPE == QUANT_Q8_0) {
-        a[0] = low[0];
-        a[1] = high[0];
-        a[2] = low[4];
-        a[3] = high[4];
-    } else {
-        a[0] = low_nibbles(low[0]);
-        a[1] = low_nibbles(high[0]);
-        a[2] = high_nibbles(low[0]);
-        a[3] = high_nibbles(high[0]);
+    using form = cuda_quant<TYPE>;
+    for (uint32_t i = 0; i < 2; i++) {
+        const int *w = s.w[row + 8 * i] + b * form::low_words + t;
+        const uint32_t *high = form::high_words ? s.high[row + 8 * i] + b * form::high_words : nullptr;
+        const uint32_t first = form::high_words ? high[0] : 0;
+        const uint32_t second = form::high_words ? high[form::high_words - 1] : 0;
+        a[i] = form::bits == 8 ? w[0] : signed_bytes<TYPE>(low_nibbles((uint32_t)w[0]), first, t);
+        a[i + 2] = form::bits == 8 ? w[4] : signed_bytes<TYPE>(high_nibbles((uint32_t)w[0]), second, t + 4);
+    }
+}
+
+/* 16 by 8 sums of a block; Q6_K's first and last 16 columns apart, with zeros for the others, and each times
+ * its scale. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void block_sums(const struct tile_shared<TYPE> &s, uint32_t row, uint32_t b,
+                                                  const int a[4], const int x[2], int c[4])
+{
+    if (!cuda_quant<TYPE>::halves) {
+        mma_16x8x32(c, a, x);
+        return;
+    }
+    const int low[4] = { a[0], a[1], 0, 0 }, high[4] = { 0, 0, a[2], a[3] };
+    int second[4];
+    mma_16x8x32(c, low, x);
+    mma_16x8x32(second, high, x);
+#pragma unroll
+    for (uint32_t e = 0; e < 4; e++) {
+        const int both = s.halves[row + 8 * (e / 2)][b];
+        c[e] = (int16_t)both * c[e] + (both >> 16) * second[e];
     }
 }
 
@@ -102,13 +130,12 @@ static __device__ __forceinline__ void add_block(const struct tile_shared<TYPE> 
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
             int c[4];
-            mma_16x8x32(c, a[i], words);
+            block_sums<TYPE>(s, warp_row + 16 * i + g, b, a[i], words, c);
 #pragma unroll
             for (uint32_t e = 0; e < 4; e++) {
                 const uint32_t row = warp_row + 16 * i + g + 8 * (e / 2), at = token + e % 2;
-                const int sum = c[e] + sum_offset<TYPE>(TYPE == QUANT_Q4_0 ? s.x_sum[at][b] : 0);
-                f[i][k][e] = fmaf(s.scale[row][b] * s.x_scale[at][b].s, (float)sum, f[i][k][e]);
-                if (TYPE == QUANT_Q4_1)
+                f[i][k][e] = fmaf(s.scale[row][b] * s.x_scale[at][b].s, (float)c[e], f[i][k][e]);
+                if (cuda_quant<TYPE>::minima)
                     f[i][k][e] = fmaf(s.least[row][b], s.x_scale[at][b].s_sum, f[i][k][e]);
             }
         }
@@ -156,10 +183,5 @@ template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaSt
 
 void cuda_tile(uint32_t type, const struct cuda_product *p, cudaStream_t stream)
 {
-    if (type == QUANT_Q4_0)
-        launch<QUANT_Q4_0>(p, stream);
-    else if (type == QUANT_Q4_1)
-        launch<QUANT_Q4_1>(p, stream);
-    else
-        launch<QUANT_Q8_0>(p, stream);
+    CUDA_WITH_TYPE(type, launch, p, stream)
 }

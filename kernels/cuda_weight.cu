@@ -1,67 +1,55 @@
 /* Cuda weights: from the file's layout to the device's, rows out of them, and rows out of an array.
  *
  * The one decision: quants and scales are torn apart (cuda_common.cuh says how they lie), because 16 bytes
- * that start at a multiple of 16 are one load and 18 or 20 are several. It is done on the way, in the pinned
- * memory that the bytes pass through anyway.
+ * that start at a multiple of 16 are one load and 18 or 20 are several. It is done on the way, into the
+ * pinned memory that the bytes pass through anyway.
  * Thread: the stage thread. Must not know: which matrix of which layer this is.
  * Tests: tests/kernels/test_matmul.c */
-#include "cuda_common.cuh"
+#include "cuda_quant.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE_BLOCKS                                                                                         \
-    65536u /* torn apart at a time; 36 bytes each at most, and CUDA_HALF has room for them                   \
-            */
+#define PIECE_BLOCKS 65536u /* torn apart at a time; 36 bytes each at most, for which CUDA_HALF has room */
 #define ROW_THREADS 128
 
 /* ---- embedding and gathering ---- */
 
-/* The same arithmetic as quant_dequantize: what is looked up is exactly what the file says. */
-static __device__ float weight_at(const unsigned char *data, const __half *scale, uint32_t type, size_t i)
+/* What is looked up is exactly what the file says. */
+static __device__ float any_weight_at(const struct cuda_layout &w, uint32_t type, size_t i)
 {
-    const size_t block = i / CUDA_BLOCK, c = i % CUDA_BLOCK;
-    switch (type) {
-    case QUANT_F32:
-        return ((const float *)data)[i];
-    case QUANT_F16:
-        return __half2float(((const __half *)data)[i]);
-    case QUANT_BF16:
-        return __uint_as_float((uint32_t)((const uint16_t *)data)[i] << 16);
-    case QUANT_Q8_0:
-        return __half2float(scale[block]) * (float)(int8_t)data[i];
-    default:
-        break;
-    }
-    const int both = data[block * 16 + c % 16], q = c < 16 ? both & 15 : both >> 4;
-    if (type == QUANT_Q4_0)
-        return __half2float(scale[block]) * (float)(q - 8);
-    return __half2float(scale[2 * block]) * (float)q + __half2float(scale[2 * block + 1]);
+    if (type == QUANT_F32)
+        return weight_at<QUANT_F32>(w, i);
+    if (type == QUANT_F16)
+        return weight_at<QUANT_F16>(w, i);
+    if (type == QUANT_BF16)
+        return weight_at<QUANT_BF16>(w, i);
+    CUDA_WITH_TYPE(type, weight_at, w, i)
+    return 0;
 }
 
 /* One block of threads a row. */
-static __global__ void embed_kernel(float *out, const unsigned char *data, const __half *scale, uint32_t type,
-                                    const int32_t *ids, uint32_t cols, float by)
+static __global__ void embed_kernel(float *out, struct cuda_layout w, uint32_t type, const int32_t *ids,
+                                    uint32_t cols, float by)
 {
     const size_t row = (size_t)ids[blockIdx.x] * cols, to = (size_t)blockIdx.x * cols;
     for (uint32_t c = threadIdx.x; c < cols; c += blockDim.x)
-        out[to + c] = by * weight_at(data, scale, type, row + c);
+        out[to + c] = by * any_weight_at(w, type, row + c);
 }
 
-static __global__ void halves_kernel(__half *out, const unsigned char *data, const __half *scale,
-                                     uint32_t type, size_t first, size_t n)
+static __global__ void halves_kernel(__half *out, struct cuda_layout w, uint32_t type, size_t first, size_t n)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
-        out[i] = __float2half_rn(weight_at(data, scale, type, first + i));
+        out[i] = __float2half_rn(any_weight_at(w, type, first + i));
 }
 
 void cuda_weight_halves(const struct ops_weight *w, uint32_t first, uint32_t n, __half *out)
 {
     const size_t all = (size_t)n * w->cols;
     GPU_LAUNCH(halves_kernel, (uint32_t)((all + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0,
-               w->dev->stream, out, w->data, w->scale, w->type, (size_t)first * w->cols, all);
+               w->dev->stream, out, w->at, w->type, (size_t)first * w->cols, all);
     cuda_launched(w->dev, "halves of weights");
 }
 
@@ -88,8 +76,7 @@ void cuda_embed(struct ops_dev *d, const struct ops_weight *w, const int32_t *id
     const int32_t *at = n ? (const int32_t *)send_index(d, ids, n) : NULL;
     if (!at)
         return;
-    GPU_LAUNCH(embed_kernel, n, ROW_THREADS, 0, d->stream, out, w->data, w->scale, w->type, at, w->cols,
-               scale);
+    GPU_LAUNCH(embed_kernel, n, ROW_THREADS, 0, d->stream, out, w->at, w->type, at, w->cols, scale);
     cuda_launched(d, "embed");
 }
 
@@ -106,42 +93,98 @@ void cuda_gather(struct ops_dev *d, const float *x, const uint32_t *idx, uint32_
 
 /* ---- weights ---- */
 
-/* Whether the kernels of cuda_matvec.cu, cuda_tile.cu and cuda_floats.cu multiply it. */
-static bool has_kernels(uint32_t type)
+/* Bytes of a block, but of super: of 8 blocks. */
+struct sizes {
+    size_t low, high, scale, super;
+};
+
+static struct sizes sizes_of(const struct cuda_form &f)
 {
-    switch (type) {
-    case QUANT_F32:
-    case QUANT_F16:
-    case QUANT_BF16:
-    case QUANT_Q8_0:
-    case QUANT_Q4_0:
-    case QUANT_Q4_1:
-        return true;
-    default:
-        return false;
+    const size_t halves = f.minima ? 4 : 2;
+    return { f.bits == 8 ? 32u : 16u,
+             f.bits == 5   ? 4u
+             : f.bits == 6 ? 8u
+                           : 0u,
+             f.supers ? 2 : halves, f.supers ? halves : 0 };
+}
+
+static size_t bytes_of(const struct sizes &z, size_t n)
+{
+    return n * (z.low + z.high + z.scale) + n / CUDA_SUPER * z.super;
+}
+
+/* n blocks from `start` on, one kind of bytes after another. */
+static struct cuda_layout place(const struct sizes &z, size_t n, unsigned char *start)
+{
+    return { start, start + n * z.low, start + n * (z.low + z.high), start + n * (z.low + z.high + z.scale) };
+}
+
+static struct cuda_layout block_at(const struct cuda_layout &w, const struct sizes &z, size_t b)
+{
+    return { w.low + b * z.low, w.high + b * z.high, w.scale + b * z.scale,
+             w.super + b / CUDA_SUPER * z.super };
+}
+
+static void pack_quants(const uint8_t *q, uint32_t bits, const struct cuda_layout &to)
+{
+    if (bits == 8) { /* quant_part has no signs */
+        for (uint32_t c = 0; c < CUDA_BLOCK; c++)
+            to.low[c] = q[c] ^ 0x80;
+        return;
+    }
+    for (uint32_t c = 0; c < 16; c++)
+        to.low[c] = (uint8_t)((q[c] & 15) | (q[c + 16] & 15) << 4);
+    memset(to.high, 0, bits == 5 ? 4 : bits == 6 ? 8 : 0);
+    for (uint32_t c = 0; c < CUDA_BLOCK && bits == 5; c++)
+        to.high[c % 4] = (uint8_t)(to.high[c % 4] | q[c] >> 4 << c / 4);
+    for (uint32_t c = 0; c < CUDA_BLOCK && bits == 6; c++) {
+        unsigned char *high = to.high + c / 16 * 4 + c % 4;
+        *high = (uint8_t)(*high | q[c] >> 4 << c / 4 % 4 * 2);
     }
 }
 
-/* Blocks first .. first + n - 1 of all rows. */
+static void pack_block(const struct cuda_form &f, const struct quant_part &from, const struct cuda_layout &to)
+{
+    unsigned char *halves = f.supers ? to.super : to.scale;
+    pack_quants(from.q, f.bits, to);
+    memcpy(halves, &from.d, 2);
+    if (f.minima)
+        memcpy(halves + 2, &from.m, 2);
+    if (f.supers) {
+        to.scale[0] = (unsigned char)from.scale[0];
+        to.scale[1] = (unsigned char)(f.minima ? -from.min : from.scale[1]);
+    }
+}
+
+/* Blocks first .. first + n - 1 of all rows; both multiples of 8 where blocks of 256 are cut in 8. */
 static void send_blocks(struct ops_dev *d, const struct ops_weight *w, const struct quant_info *info,
                         const unsigned char *from, size_t first, size_t n)
 {
-    const size_t scale = w->type == QUANT_Q4_1 ? 4 : 2, quants = info->bytes - scale;
-    unsigned char *staged = (unsigned char *)cuda_stage(d, n * info->bytes);
-    if (!staged)
+    const struct cuda_form form = cuda_form_of(w->type);
+    const struct sizes z = sizes_of(form);
+    const uint32_t parts = info->block / CUDA_BLOCK;
+    unsigned char *start = (unsigned char *)cuda_stage(d, bytes_of(z, n));
+    if (!start)
         return;
+    const struct cuda_layout staged = place(z, n, start);
     for (size_t b = 0; b < n; b++) {
-        const unsigned char *at = from + (first + b) * info->bytes;
-        memcpy(staged + b * quants, at + scale, quants);
-        memcpy(staged + n * quants + b * scale, at, scale);
+        struct quant_part part;
+        quant_take_apart(w->type, from + (first + b) / parts * info->bytes, (uint32_t)((first + b) % parts),
+                         &part);
+        pack_block(form, part, block_at(staged, z, b));
     }
-    cuda_ok(d,
-            cudaMemcpyAsync(w->data + first * quants, staged, n * quants, cudaMemcpyHostToDevice, d->stream),
-            "copying weights");
-    cuda_ok(d,
-            cudaMemcpyAsync((unsigned char *)(uintptr_t)w->scale + first * scale, staged + n * quants,
-                            n * scale, cudaMemcpyHostToDevice, d->stream),
-            "copying scales");
+    const struct cuda_layout to = block_at(w->at, z, first);
+    const struct {
+        unsigned char *to, *from;
+        size_t bytes;
+    } copies[] = { { to.low, staged.low, n * z.low },
+                   { to.high, staged.high, n * z.high },
+                   { to.scale, staged.scale, n * z.scale },
+                   { to.super, staged.super, n / CUDA_SUPER * z.super } };
+    for (auto &c : copies)
+        if (c.bytes)
+            cuda_ok(d, cudaMemcpyAsync(c.to, c.from, c.bytes, cudaMemcpyHostToDevice, d->stream),
+                    "copying weights");
 }
 
 static void send_weight(struct ops_dev *d, const struct ops_weight *w, const struct quant_info *info,
@@ -149,7 +192,7 @@ static void send_weight(struct ops_dev *d, const struct ops_weight *w, const str
 {
     const size_t all = (size_t)w->rows * w->blocks;
     if (!w->blocks)
-        cuda_upload(d, w->data, from, w->bytes);
+        cuda_upload(d, w->at.low, from, w->bytes);
     for (size_t first = 0; first < all; first += PIECE_BLOCKS)
         send_blocks(d, w, info, from, first, all - first < PIECE_BLOCKS ? all - first : PIECE_BLOCKS);
 }
@@ -162,10 +205,6 @@ int cuda_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_we
     int r = shape_check_weight(t, &info, err, errlen);
     if (r < 0)
         return r;
-    if (!has_kernels(t->type)) {
-        snprintf(err, errlen, "type %s: the CUDA device does not multiply it yet, the CPU does", info->name);
-        return -ENOTSUP;
-    }
     cuda_use(d);
     struct ops_weight *w = (struct ops_weight *)calloc(1, sizeof *w);
     if (!w) {
@@ -176,16 +215,16 @@ int cuda_weight_new(struct ops_dev *d, const struct ops_tensor *t, struct ops_we
     w->type = t->type;
     w->rows = (uint32_t)t->rows;
     w->cols = (uint32_t)t->cols;
-    w->blocks = info->block == CUDA_BLOCK ? w->cols / CUDA_BLOCK : 0;
-    w->bytes = (size_t)w->rows * (w->cols / info->block) * info->bytes;
+    w->blocks = cuda_form_of(t->type).bits ? w->cols / CUDA_BLOCK : 0;
+    const struct sizes z = sizes_of(cuda_form_of(t->type));
+    const size_t blocks = (size_t)w->rows * w->blocks;
+    w->bytes = w->blocks ? bytes_of(z, blocks) : (size_t)w->rows * w->cols * info->bytes;
     if (cudaMalloc(&at, w->bytes) != cudaSuccess) {
+        const size_t wanted = w->bytes;
         free(w);
-        return cuda_no_memory(d, "a matrix", (size_t)t->rows * (t->cols / info->block) * info->bytes, err,
-                              errlen);
+        return cuda_no_memory(d, "a matrix", wanted, err, errlen);
     }
-    w->data = (unsigned char *)at;
-    if (w->blocks) /* behind all quants, which are a multiple of 16 bytes */
-        w->scale = (const __half *)(w->data + (size_t)w->rows * w->cols / (t->type == QUANT_Q8_0 ? 1 : 2));
+    w->at = place(z, blocks, (unsigned char *)at);
     send_weight(d, w, info, (const unsigned char *)t->data);
     *ret_weight = w;
     return 0;
@@ -197,7 +236,7 @@ void cuda_weight_free(struct ops_weight *w)
         return;
     cuda_use(w->dev);
     cudaStreamSynchronize(w->dev->stream);
-    cudaFree(w->data);
+    cudaFree(w->at.low);
     free(w);
 }
 

@@ -10,8 +10,9 @@ static const struct engine_options cuda = {
     .device = "cuda", .isa = "auto", .threads = 1, .kv_tokens = 2048, .max_rows = 4, .max_tokens = 128
 };
 
-/* What the CPU says; NULL where it has no vector kernels to say it. To be freed. */
-static float *cpu_logits(const struct tiny_shape *shape, struct engine_options o, const int32_t *tokens)
+/* What the CPU says of n tokens; NULL where it has no vector kernels to say it. To be freed. */
+static float *cpu_logits(const struct tiny_shape *shape, struct engine_options o, const int32_t *tokens,
+                         uint32_t n)
 {
     const struct ops_open how = { .isa = "avx2", .threads = 1 };
     struct ops_dev *d;
@@ -23,7 +24,7 @@ static float *cpu_logits(const struct tiny_shape *shape, struct engine_options o
     o.isa = "avx2";
     o.stages = 1;
     struct rig rig = rig_open(shape, &o);
-    float *logits = rig_alone(&rig, tokens, TOKENS);
+    float *logits = rig_alone(&rig, tokens, n);
     rig_close(&rig);
     return logits;
 }
@@ -35,18 +36,18 @@ static void expect_same(const float *a, const float *b, size_t n, const char *wh
                   (double)a[i], (double)b[i]);
 }
 
-/* The sequence in chunks of several sizes, on an engine opened so. */
-static void check_chunks(const struct tiny_shape *shape, const struct engine_options *o, const char *what)
+/* `length` tokens in chunks of several sizes, on an engine opened so. */
+static void check_length(const struct tiny_shape *shape, const struct engine_options *o, uint32_t length,
+                         const uint32_t *chunks, size_t n_chunks, const char *what)
 {
-    static const uint32_t chunks[] = { 128, 5, 37 };
-    const size_t n = (size_t)TOKENS * shape->vocab;
-    int32_t *tokens = rig_tokens(TOKENS, shape->vocab, 5);
-    float *want = cpu_logits(shape, *o, tokens), *got = malloc(n * sizeof *got);
+    const size_t n = (size_t)length * shape->vocab;
+    int32_t *tokens = rig_tokens(length, shape->vocab, 5);
+    float *want = cpu_logits(shape, *o, tokens, length), *got = malloc(n * sizeof *got);
     struct rig rig = rig_open(shape, o);
     cr_assert_not_null(got);
-    for (size_t c = 0; c < LENGTH(chunks); c++) {
+    for (size_t c = 0; c < n_chunks; c++) {
         struct session *s = rig_session(&rig);
-        rig_feed(&rig, s, tokens, TOKENS, chunks[c], got);
+        rig_feed(&rig, s, tokens, length, chunks[c], got);
         if (!want) {
             want = got;
             got = malloc(n * sizeof *got);
@@ -61,18 +62,28 @@ static void check_chunks(const struct tiny_shape *shape, const struct engine_opt
     free(tokens);
 }
 
+static void check_chunks(const struct tiny_shape *shape, const struct engine_options *o, const char *what)
+{
+    static const uint32_t chunks[] = { 128, 5, 37 };
+    check_length(shape, o, TOKENS, chunks, LENGTH(chunks), what);
+}
+
+/* Few tokens: the kernels of a type show themselves in a chunk of each kind. */
 Test(engine_cuda, every_weight_type_gives_the_cpus_bits)
 {
 #ifdef __SANITIZE_ADDRESS__
-    static const uint32_t types[] = { 3 }; /* the plain build looks at the numbers of all of them */
+    static const uint32_t types[] = { 3, 14 }; /* the plain build looks at the numbers of all of them */
 #else
-    static const uint32_t types[] = { 0, 1, 30, 2, 3, 8 };
+    static const uint32_t types[] = { 0, 1, 30, 2, 3, 6, 7, 8, 12, 13, 14 };
 #endif
+    static const uint32_t chunks[] = { 19, 5 };
     cudahost_reset(1, (size_t)256 << 20);
     for (size_t i = 0; i < LENGTH(types); i++) {
         struct tiny_shape shape = rig_shape;
+        if (types[i] >= 12 && types[i] <= 14) /* in blocks of 256 */
+            shape = (struct tiny_shape){ 1, 256, 4, 1, 64, 256, 70, .seed = 6 };
         shape.type = types[i];
-        check_chunks(&shape, &cuda, gguf_type_name(types[i]));
+        check_length(&shape, &cuda, 24, chunks, LENGTH(chunks), gguf_type_name(types[i]));
     }
 }
 

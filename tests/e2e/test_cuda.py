@@ -78,16 +78,16 @@ def test_a_lost_device_fails_requests_and_turns_readiness_off(start_server, tmp_
     assert server.log.count("device lost reason=") == 1
 
 
-def test_a_type_that_the_device_does_not_multiply_is_for_the_cpu(start_server, tmp_path):
-    model = tmp_path / "kquant.gguf"
-    subprocess.run([sys.executable, ROOT / "tools/make-model", "--type", "Q4_K", "--embd", "256", "--ff", "256", "--layers", "1", "--heads", "4",
-                    "--kv-heads", "2", model],
+def test_what_the_device_does_not_keep_is_for_the_cpu(start_server, tmp_path):
+    model = tmp_path / "wide.gguf"
+    subprocess.run([sys.executable, ROOT / "tools/make-model", "--embd", "64", "--ff", "64", "--layers", "1", "--heads", "2", "--kv-heads", "1", model],
                    check=True, timeout=100)
-    server = start_server(SMALL, model=model, binary=EMULATED)
+    small = {**SMALL, "engine.kv_type": "q8_0"}
+    server = start_server(small, model=model, binary=EMULATED)
     assert server.ready["device"].startswith("cpu")
-    assert server.log.count("device using=cpu reason=") == 1 and "the CUDA device does not multiply it yet" in server.log
-    server = start_server({**SMALL, "engine.device": "cuda"}, model=model, binary=EMULATED, wait=False)
-    assert server.process.wait(60) == 1 and "the CUDA device does not multiply it yet" in server.log
+    assert server.log.count("device using=cpu reason=") == 1 and "the CUDA device keeps f16 or f32" in server.log
+    server = start_server({**small, "engine.device": "cuda"}, model=model, binary=EMULATED, wait=False)
+    assert server.process.wait(60) == 1 and "the CUDA device keeps f16 or f32" in server.log
 
 
 def test_auto_names_the_cpu_where_an_instruction_set_is_named(start_server):

@@ -33,16 +33,10 @@ TEST_FN float rng_normal(struct rng *r)
 }
 
 /* Quantized types, those in blocks of 32 first, and the others; floats are the last 3. */
-#ifdef TEST_CUDA
-static const uint32_t case_types[]
-    __attribute__((unused)) = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q8_0, QUANT_F32, QUANT_F16, QUANT_BF16 };
-#define CASE_QUANTS 3u
-#else
 static const uint32_t case_types[]
     __attribute__((unused)) = { QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q4_K,
                                 QUANT_Q5_K, QUANT_Q6_K, QUANT_F32,  QUANT_F16,  QUANT_BF16 };
 #define CASE_QUANTS 8u
-#endif
 #define CASE_TYPES (CASE_QUANTS + 3u)
 
 TEST_FN bool case_has_minima(uint32_t type)
@@ -165,7 +159,7 @@ TEST_FN void case_fill(struct rng *r, struct product_case *c, enum scales how)
 TEST_FN void case_random(struct rng *r, struct product_case *c)
 {
     const uint32_t how = rng_range(r, 0, 3); /* 0: floats; 1: types of 32 columns, mostly; else any */
-    const uint32_t small = CASE_QUANTS == 8 ? 5 : CASE_QUANTS;
+    const uint32_t small = 5;
     c->prepare = (enum ops_prepare)rng_range(r, OPS_PLAIN, OPS_GEGLU);
     c->biased = rng_range(r, 0, 1);
     c->add = rng_next(r) & 1;

@@ -6,7 +6,7 @@
 
 struct tiny_shape {
     uint32_t layers, embd, heads, kv_heads, head_dim, ff, vocab;
-    uint32_t type; /* of the matrices: 0 F32, 1 F16, 2 Q4_0, 3 Q4_1, 8 Q8_0, 30 BF16 */
+    uint32_t type; /* of the matrices, as in the file */
     bool untied;
     uint64_t seed;
     const char *arch;    /* NULL: "llama" */
@@ -37,18 +37,45 @@ static inline uint16_t tiny_f16(double x)
     return (uint16_t)((u >> 16 & 0x8000) | (((u >> 23 & 0xff) - 112) << 10 & 0x7c00) | (u >> 13 & 0x3ff));
 }
 
-/* 32 random weights of standard deviation about `size` in a quantized type. */
-static inline void tiny_block(struct bytes *out, uint32_t type, double size, uint64_t *seed)
+/* Of a quantized type: weights and bytes of a block; where its f16 scale lies, and its minimum behind it when
+ * weights are not about 0 by themselves; standard deviation and mean of weights whose scale is 1. */
+struct tiny_kind {
+    uint32_t type, weights, bytes, scale;
+    double deviation, mean, minimum; /* what a minimum of 1 adds to a weight, about */
+};
+
+static inline const struct tiny_kind *tiny_kind(uint32_t type)
 {
-    /* Uniform quants have a deviation of 4.6 (16 levels) or 74 (256 levels). */
-    uint16_t d = tiny_f16(size / (type == 8 ? 74 : 4.6)), m = tiny_f16(-size / 4.6 * 7.5);
-    uint8_t qs[32];
-    for (size_t i = 0; i < sizeof qs; i++)
-        qs[i] = (uint8_t)next_random(seed);
-    bytes_put(out, &d, sizeof d);
-    if (type == 3)
-        bytes_put(out, &m, sizeof m);
-    bytes_put(out, qs, type == 8 ? 32 : 16);
+    static const struct tiny_kind kinds[] = {
+        { 2, 32, 18, 0, 4.6, 0, 0 },        { 3, 32, 20, 0, 4.6, 7.5, 1 },
+        { 6, 32, 22, 0, 9.2, 0, 0 },        { 7, 32, 24, 0, 9.2, 15.5, 1 },
+        { 8, 32, 34, 0, 74, 0, 0 },         { 12, 256, 144, 0, 220, 7.5, -1 },
+        { 13, 256, 176, 0, 440, 15.5, -1 }, { 14, 256, 210, 208, 670, 0, 0 },
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].type == type)
+            return &kinds[i];
+    return NULL;
+}
+
+/* A block of random weights of standard deviation about `size`. */
+static inline void tiny_block(struct bytes *out, const struct tiny_kind *kind, double size, uint64_t *seed)
+{
+    uint8_t block[256];
+    const uint32_t first = kind->scale ? 0 : kind->minimum != 0 ? 4 : 2;
+    uint16_t d = tiny_f16(size / kind->deviation),
+             m = tiny_f16(-kind->minimum * size / kind->deviation * kind->mean);
+    for (uint32_t i = 0; i < kind->weights; i++) {
+        uint8_t byte = (uint8_t)next_random(seed);
+        if (first + i < kind->bytes)
+            block[first + i] = byte;
+    }
+    for (uint32_t i = 192; i < 208 && kind->type == 14; i++)
+        block[i] &= 63; /* scales, which could be negative and twice as large */
+    memcpy(block + kind->scale, &d, sizeof d);
+    if (kind->minimum != 0)
+        memcpy(block + 2, &m, sizeof m);
+    bytes_put(out, block, kind->bytes);
 }
 
 static inline void tiny_weight(struct bytes *out, uint32_t type, double size, uint64_t *seed)
@@ -68,10 +95,10 @@ static inline void tiny_matrix(struct gguf_write *w, const char *name, uint32_t 
 {
     struct bytes out = { 0 };
     double size = gain / sqrt((double)cols);
-    bool quantized = type == 2 || type == 3 || type == 8;
-    for (uint64_t i = 0; i < rows * cols / (quantized ? 32 : 1); i++) {
-        if (quantized)
-            tiny_block(&out, type, size, seed);
+    const struct tiny_kind *kind = tiny_kind(type);
+    for (uint64_t i = 0; i < rows * cols / (kind ? kind->weights : 1); i++) {
+        if (kind)
+            tiny_block(&out, kind, size, seed);
         else
             tiny_weight(&out, type, size, seed);
     }
