@@ -239,20 +239,6 @@ static int size_and_open(const struct config *c, const struct gguf *f, const str
     return r < 0 ? r : open_engine(c, f, m, l, err, errlen);
 }
 
-/* auto is the CPU too where a device does not compute what is in the file. */
-static int open_somewhere(const struct config *c, const struct gguf *f, const struct model *m,
-                          struct loaded *l, char *err, size_t errlen)
-{
-    char why[512];
-    int r = size_and_open(c, f, m, l, err, errlen);
-    if (r != -ENOTSUP || strcmp(c->engine.device, "auto") != 0 || strcmp(l->device, "cuda") != 0)
-        return r;
-    log_write(LOG_INFO, "device", "using=cpu reason=%s", log_quote(why, sizeof why, err));
-    l->device = "cpu";
-    l->device_memory = 0;
-    return size_and_open(c, f, m, l, err, errlen);
-}
-
 static int find_turn_token(const struct config *c, struct loaded *l, char *err, size_t errlen)
 {
     const char *text = c->model.turn_token;
@@ -389,7 +375,7 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
     if (r == 0)
         r = find_device(c, l, err, errlen);
     if (r == 0)
-        r = open_somewhere(c, f, m, l, err, errlen);
+        r = size_and_open(c, f, m, l, err, errlen);
     if (r == 0)
         warn_of_groups(c, l);
     model_free(m);

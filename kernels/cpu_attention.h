@@ -35,22 +35,6 @@ static inline unsigned char *cpu_kv_head(const struct ops_kv *kv, uint32_t block
     return kv->base + block * kv->is.block_bytes + layer * kv->is.layer_bytes + head * kv->is.head_bytes;
 }
 
-/* The parts of a head in q8_0: shape.h. */
-struct cpu_kv_q8 {
-    uint8_t *k;
-    uint16_t *k_scale;
-    int8_t *v;
-    uint16_t *v_scale;
-};
-
-static inline struct cpu_kv_q8 cpu_kv_q8(const struct ops_kv *kv, const unsigned char *head)
-{
-    const size_t quants = (size_t)OPS_BLOCK_TOKENS * kv->shape.head_dim;
-    unsigned char *k = (unsigned char *)(uintptr_t)head, *v = k + kv->is.k_bytes;
-    return (struct cpu_kv_q8){ k, (uint16_t *)(void *)(k + quants), (int8_t *)v,
-                               (uint16_t *)(void *)(v + quants) };
-}
-
 /* 32 numbers of a query for keys in q8_0: s * q. */
 struct cpu_query {
     float s;

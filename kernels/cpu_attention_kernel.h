@@ -277,7 +277,7 @@ static void tile_block(const struct cpu_tile *t, uint32_t start, const struct cp
     const uint32_t after = start / BLOCK + 1;
     g.next = after * BLOCK <= t->pos ? cpu_kv_head(kv, t->blocks[after], t->layer, t->head) : at;
     if (how == Q8) {
-        g.k_scale = cpu_kv_q8(kv, at).k_scale;
+        g.k_scale = shape_q8(head_dim, at).k_scale;
         q8_values(kv, at, t->v);
         g.v = t->v;
     }

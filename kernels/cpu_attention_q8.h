@@ -19,7 +19,7 @@ static void q8_store(const struct cpu_store *s, const float *k, const float *v, 
                      unsigned char *at)
 {
     const uint32_t dim = s->a->kv->shape.head_dim, blocks = dim / SHAPE_KV_BLOCK;
-    const struct cpu_kv_q8 to = cpu_kv_q8(s->a->kv, at);
+    const struct shape_q8 to = shape_q8(dim, at);
     for (uint32_t t = 0, place = s->place; t < s->n; t++, place++) {
         int8_t q[SHAPE_HEAD_DIM_MAX];
         uint16_t scale[SHAPE_HEAD_DIM_MAX / SHAPE_KV_BLOCK];
@@ -70,7 +70,7 @@ CPU_INLINE void q8_scores(const uint8_t *keys, const uint16_t *scale, const stru
 /* V of a block as the floats it stands for, exactly. */
 static void q8_values(const struct ops_kv *kv, const unsigned char *head, float *to)
 {
-    const struct cpu_kv_q8 at = cpu_kv_q8(kv, head);
+    const struct shape_q8 at = shape_q8(kv->shape.head_dim, head);
     for (size_t i = 0; i < (size_t)OPS_BLOCK_TOKENS * kv->shape.head_dim; i += 16)
         v16_store(to + i, v16_mul(v16_load_bytes(at.v + i),
                                   v16_set1(quant_f16_to_f32(at.v_scale[i / SHAPE_KV_BLOCK]))));

@@ -10,6 +10,10 @@
  * are folded in order by a kernel of their own; with many rows one goes through all splits and folds as it
  * goes. Same bits.
  *
+ * Keys in q8_0 are multiplied as bytes by queries in bytes, block of 32 after block:
+ *   score = fma(d s, sum over 32 of q k, score)
+ * and values as the floats d v that they stand for, exactly.
+ *
  * Keys a row does not see, after its own position or before its window: their scores are replaced before
  * anything is compared with them, and the sum over values leaves them out, so what lies there may be NaN. A
  * row's sums begin with the first block and the first split that it sees. Thread: the stage thread
@@ -43,8 +47,8 @@ struct args {
     float *q, *k;
     const float *v, *cosine, *sine, *q_norm, *k_norm;
     float *out;
-    unsigned char *kv; /* of the layer, in block 0 */
-    size_t block_bytes, head_bytes;
+    unsigned char *kv;                       /* of the layer, in block 0 */
+    size_t block_bytes, head_bytes, k_bytes; /* of a block, a head, its K */
     const struct tile *tiles;
     const struct place *places;
     const uint32_t *blocks;
@@ -74,6 +78,19 @@ template <> __device__ __forceinline__ float from_float(float v)
     return v;
 }
 
+/* Value d of key j. */
+template <typename T>
+static __device__ __forceinline__ float value_at(const T *v, const struct args &a, uint32_t j, uint32_t d)
+{
+    return to_float<T>(v[j * a.padded + d]);
+}
+template <>
+__device__ __forceinline__ float value_at(const int8_t *v, const struct args &a, uint32_t j, uint32_t d)
+{
+    const __half *scale = (const __half *)(v + BLOCK * a.dim);
+    return __half2float(scale[(j * a.dim + d) / SHAPE_KV_BLOCK]) * (float)v[j * a.dim + d];
+}
+
 /* ---- rotating and storing ---- */
 
 /* A warp: the norm of one head, in place; its lanes 0..15 sum as the CPU's 16. */
@@ -87,6 +104,41 @@ static __device__ void norm_head(float *x, const float *norm, float eps, uint32_
     const float factor = 1.0f / sqrtf(sum / (float)dim + eps);
     for (uint32_t i = lane; i < dim; i += 32)
         x[i] = x[i] * factor * norm[i];
+}
+
+/* A token's keys and values, rotated, into place. */
+template <typename T>
+static __device__ __forceinline__ void store(const struct args &a, const float *k, const float *v,
+                                             uint32_t kv_heads, unsigned char *block, uint32_t place)
+{
+    for (uint32_t i = threadIdx.x; i < kv_heads * a.dim; i += blockDim.x) {
+        const uint32_t head = i / a.dim, d = i % a.dim;
+        T *at = (T *)(block + head * a.head_bytes);
+        at[d * BLOCK + place] = from_float<T>(k[i]);
+        at[a.dim * BLOCK + place * a.padded + d] = from_float<T>(v[i]);
+    }
+}
+
+/* A warp takes 32 numbers. */
+template <>
+__device__ __forceinline__ void store<int8_t>(const struct args &a, const float *k, const float *v,
+                                              uint32_t kv_heads, unsigned char *block, uint32_t place)
+{
+    const uint32_t lane = threadIdx.x % 32, blocks = a.dim / SHAPE_KV_BLOCK;
+    for (uint32_t i = threadIdx.x / 32; i < 2 * kv_heads * blocks; i += blockDim.x / 32) {
+        const bool is_v = i >= kv_heads * blocks;
+        const uint32_t part = is_v ? i - kv_heads * blocks : i, b = part % blocks;
+        unsigned char *at = block + part / blocks * a.head_bytes + (is_v ? a.k_bytes : 0);
+        __half *scale = (__half *)(at + BLOCK * a.dim);
+        float s;
+        const int q = quantize_32((is_v ? v : k)[part * SHAPE_KV_BLOCK + lane], &s);
+        if (is_v)
+            at[place * a.dim + b * SHAPE_KV_BLOCK + lane] = (unsigned char)q;
+        else
+            at[((b * 8 + lane / 4) * BLOCK + place) * 4 + lane % 4] = (unsigned char)(q + 128);
+        if (lane == 0)
+            scale[is_v ? place * blocks + b : b * BLOCK + place] = __float2half_rn(s);
+    }
 }
 
 /* One block of threads a token. */
@@ -112,23 +164,26 @@ template <typename T> static __global__ void store_kernel(struct args a)
     }
     __syncthreads(); /* k is stored by other threads than rotated it */
     const struct place to = a.places[token];
-    for (uint32_t i = threadIdx.x; i < kv_heads * a.dim; i += blockDim.x) {
-        const uint32_t head = i / a.dim, d = i % a.dim;
-        T *at = (T *)(a.kv + to.block * a.block_bytes + head * a.head_bytes);
-        at[d * BLOCK + to.at] = from_float<T>(k[i]);
-        at[a.dim * BLOCK + to.at * a.padded + d] = from_float<T>(v[i]);
-    }
+    store<T>(a, k, v, kv_heads, a.kv + to.block * a.block_bytes, to.at);
 }
 
 /* ---- one split ---- */
 
 /* What a block of threads shares. */
 template <uint32_t DIM> struct attention_shared {
-    float q[ROWS][DIM];
     float p[ROWS][BLOCK]; /* scores, then probabilities */
     float scale[ROWS];    /* of what was summed before */
     float fold[ROWS][2];  /* of the total, of the split */
     float total[ROWS];    /* sum of probabilities */
+};
+
+/* And the tile's queries: floats, or s * q for keys in q8_0. */
+template <typename T, uint32_t DIM> struct queries {
+    float q[ROWS][DIM];
+};
+template <uint32_t DIM> struct queries<int8_t, DIM> {
+    int q[ROWS][DIM / 4]; /* four bytes each */
+    float s[ROWS][DIM / SHAPE_KV_BLOCK];
 };
 
 /* What a warp knows of its rows: warp, warp + WARPS. Each of the first 16 lanes has its own sum. */
@@ -167,8 +222,8 @@ static __device__ __forceinline__ struct keys keys_seen(const struct tile &t, co
 
 /* A thread is a key, for every fourth row. */
 template <typename T, uint32_t DIM>
-static __device__ __forceinline__ void scores(struct attention_shared<DIM> &s, const T *k, uint32_t rows,
-                                              uint32_t dim)
+static __device__ __forceinline__ void scores(const struct queries<T, DIM> &of, const T *k, uint32_t rows,
+                                              uint32_t dim, float p[ROWS][BLOCK])
 {
     const uint32_t key = threadIdx.x % BLOCK, first = threadIdx.x / BLOCK;
     constexpr uint32_t EACH = ROWS / (THREADS / BLOCK), APART = THREADS / BLOCK;
@@ -178,12 +233,42 @@ static __device__ __forceinline__ void scores(struct attention_shared<DIM> &s, c
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
             if (first + APART * i < rows)
-                sum[i] = fmaf(s.q[first + APART * i][d], at, sum[i]);
+                sum[i] = fmaf(of.q[first + APART * i][d], at, sum[i]);
     }
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++)
         if (first + APART * i < rows)
-            s.p[first + APART * i][key] = sum[i];
+            p[first + APART * i][key] = sum[i];
+}
+
+template <uint32_t DIM>
+static __device__ __forceinline__ void scores(const struct queries<int8_t, DIM> &of, const int8_t *k,
+                                              uint32_t rows, uint32_t dim, float p[ROWS][BLOCK])
+{
+    const uint32_t key = threadIdx.x % BLOCK, first = threadIdx.x / BLOCK;
+    constexpr uint32_t EACH = ROWS / (THREADS / BLOCK), APART = THREADS / BLOCK;
+    const __half *scale = (const __half *)(k + BLOCK * dim);
+    float sum[EACH] = {};
+    for (uint32_t b = 0; b < dim / SHAPE_KV_BLOCK; b++) {
+        const float d = __half2float(scale[b * BLOCK + key]);
+        int dot[EACH] = {};
+#pragma unroll
+        for (uint32_t j = 8 * b; j < 8 * b + 8; j++) {
+            const int four = ((const int *)k)[j * BLOCK + key] ^ (int)0x80808080u; /* kept without signs */
+#pragma unroll
+            for (uint32_t i = 0; i < EACH; i++)
+                if (first + APART * i < rows)
+                    dot[i] = __dp4a(four, of.q[first + APART * i][j], dot[i]);
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            if (first + APART * i < rows)
+                sum[i] = fmaf(d * of.s[first + APART * i][b], (float)dot[i], sum[i]);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++)
+        if (first + APART * i < rows)
+            p[first + APART * i][key] = sum[i];
 }
 
 /* A warp is a row: scores become probabilities in place. */
@@ -222,7 +307,7 @@ static __device__ __forceinline__ void add_values(const struct attention_shared<
     constexpr uint32_t EACH = ROWS * DIM / THREADS, APART = THREADS / DIM;
     const uint32_t d = threadIdx.x % DIM, row = threadIdx.x / DIM;
     for (uint32_t j = first; j < end; j++) {
-        const float at = to_float<T>(v[j * a.padded + d]);
+        const float at = value_at<T>(v, a, j, d);
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++) {
             const uint32_t r = row + APART * i;
@@ -262,9 +347,9 @@ static __device__ __forceinline__ void values(const struct attention_shared<DIM>
 
 /* All of a split that some row sees. */
 template <typename T, uint32_t DIM>
-static __device__ void attend_split(struct attention_shared<DIM> &s, const struct tile &t,
-                                    const struct args &a, uint32_t split, struct row_sums sums[2],
-                                    float acc[ROWS * DIM / THREADS])
+static __device__ void attend_split(struct attention_shared<DIM> &s, const struct queries<T, DIM> &q,
+                                    const struct tile &t, const struct args &a, uint32_t split,
+                                    struct row_sums sums[2], float acc[ROWS * DIM / THREADS])
 {
     const uint32_t warp = threadIdx.x / 32, last = position(t, a, t.rows - 1), from = sees_from(t, a, 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -280,8 +365,8 @@ static __device__ void attend_split(struct attention_shared<DIM> &s, const struc
             continue;
         const uint32_t block = a.blocks[t.blocks + start / BLOCK];
         const T *k = (const T *)(a.kv + block * a.block_bytes + blockIdx.y * a.head_bytes),
-                *v = k + a.dim * BLOCK;
-        scores<T, DIM>(s, k, t.rows, a.dim);
+                *v = (const T *)((const unsigned char *)k + a.k_bytes);
+        scores(q, k, t.rows, a.dim, s.p);
         __syncthreads(); /* a row's scores come from many threads */
         for (uint32_t i = 0; i < 2; i++) {
             const uint32_t r = warp + WARPS * i;
@@ -319,22 +404,36 @@ static __device__ __forceinline__ float *partial_at(const struct args &a, const 
     return a.partials + slot * a.most_rows * (2 + a.padded);
 }
 
-static __device__ __forceinline__ float *out_at(const struct args &a, const struct tile &t, uint32_t r)
+/* Where row r's head begins in q and in out. */
+static __device__ __forceinline__ size_t head_at(const struct args &a, const struct tile &t, uint32_t r)
 {
     const uint32_t row = t.first + r, head = blockIdx.y * a.group + row % a.group;
-    return a.out + ((size_t)(t.token + row / a.group) * a.heads + head) * a.dim;
+    return ((size_t)(t.token + row / a.group) * a.heads + head) * a.dim;
 }
 
 /* The tile's queries, scaled so that probabilities are powers of 2. */
+template <typename T, uint32_t DIM>
+static __device__ void load_queries(struct queries<T, DIM> &to, const struct tile &t, const struct args &a)
+{
+    const float scale = a.scale * 1.44269504f;
+    for (uint32_t i = threadIdx.x; i < t.rows * a.dim; i += THREADS)
+        to.q[i / a.dim][i % a.dim] = a.q[head_at(a, t, i / a.dim) + i % a.dim] * scale;
+    __syncthreads(); /* all keys are multiplied with all of them */
+}
+
 template <uint32_t DIM>
-static __device__ void load_queries(struct attention_shared<DIM> &s, const struct tile &t,
+static __device__ void load_queries(struct queries<int8_t, DIM> &to, const struct tile &t,
                                     const struct args &a)
 {
     const float scale = a.scale * 1.44269504f;
-    for (uint32_t i = threadIdx.x; i < t.rows * a.dim; i += THREADS) {
-        const uint32_t r = i / a.dim, row = t.first + r, head = blockIdx.y * a.group + row % a.group;
-        s.q[r][i % a.dim] =
-            a.q[((size_t)(t.token + row / a.group) * a.heads + head) * a.dim + i % a.dim] * scale;
+    const uint32_t lane = threadIdx.x % 32, blocks = a.dim / SHAPE_KV_BLOCK;
+    for (uint32_t i = threadIdx.x / 32; i < t.rows * blocks; i += WARPS) {
+        const uint32_t r = i / blocks, b = i % blocks;
+        float s;
+        const int q = quantize_32(a.q[head_at(a, t, r) + b * SHAPE_KV_BLOCK + lane] * scale, &s);
+        ((int8_t *)to.q[r])[b * SHAPE_KV_BLOCK + lane] = (int8_t)q;
+        if (lane == 0)
+            to.s[r][b] = s;
     }
     __syncthreads(); /* all keys are multiplied with all of them */
 }
@@ -344,6 +443,8 @@ template <typename T, uint32_t DIM>
 static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) split_kernel(struct args a)
 {
     GPU_SHARED(struct attention_shared<DIM>, shared_memory, [1]);
+    typedef struct queries<T, DIM> tile_queries; /* a comma less */
+    GPU_SHARED(tile_queries, q, [1]);
     struct attention_shared<DIM> &s = shared_memory[0];
     constexpr uint32_t EACH = ROWS * DIM / THREADS, APART = THREADS / DIM;
     const struct tile t = a.tiles[blockIdx.x];
@@ -352,8 +453,8 @@ static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) split_kerne
     float acc[EACH];
     if (split >= t.splits || (split + 1) * CUDA_SPLIT <= sees_from(t, a, 0))
         return;
-    load_queries<DIM>(s, t, a);
-    attend_split<T, DIM>(s, t, a, split, sums, acc);
+    load_queries(q[0], t, a);
+    attend_split<T, DIM>(s, q[0], t, a, split, sums, acc);
     float *m = partial_at(a, t, split), *l = m + a.most_rows, *to = l + a.most_rows;
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t r = threadIdx.x / 32 + WARPS * i;
@@ -400,7 +501,7 @@ static __global__ void __launch_bounds__(THREADS) fold_kernel(struct args a)
             l = fold(l, total_by, p[a.most_rows + r], by);
             acc = fold(acc, total_by, p[2 * a.most_rows + r * a.padded + d], by);
         }
-        out_at(a, t, r)[d] = acc / l;
+        a.out[head_at(a, t, r) + d] = acc / l;
     }
 }
 
@@ -436,15 +537,17 @@ template <typename T, uint32_t DIM>
 static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) whole_kernel(struct args a)
 {
     GPU_SHARED(struct attention_shared<DIM>, shared_memory, [1]);
+    typedef struct queries<T, DIM> tile_queries; /* a comma less */
+    GPU_SHARED(tile_queries, q, [1]);
     struct attention_shared<DIM> &s = shared_memory[0];
     constexpr uint32_t EACH = ROWS * DIM / THREADS, APART = THREADS / DIM;
     const struct tile t = a.tiles[blockIdx.x];
     const uint32_t d = threadIdx.x % DIM, first = threadIdx.x / DIM;
     struct row_sums sums[2] = {};
     float acc[EACH], total[EACH] = {};
-    load_queries<DIM>(s, t, a);
+    load_queries(q[0], t, a);
     for (uint32_t split = first_split(t, a, 0); split < t.splits; split++) {
-        attend_split<T, DIM>(s, t, a, split, sums, acc);
+        attend_split<T, DIM>(s, q[0], t, a, split, sums, acc);
         fold_rows<DIM>(s, t, a, split, sums);
         __syncthreads(); /* every thread needs the scales of its rows; the next split's come after its
                             barriers */
@@ -463,7 +566,7 @@ static __global__ void __launch_bounds__(THREADS, DIM > 128 ? 1 : 2) whole_kerne
     for (uint32_t i = 0; i < EACH; i++) {
         const uint32_t r = first + APART * i;
         if (r < t.rows && d < a.dim)
-            out_at(a, t, r)[d] = total[i] / s.total[r];
+            a.out[head_at(a, t, r) + d] = total[i] / s.total[r];
     }
 }
 
@@ -631,6 +734,7 @@ void cuda_attention(struct ops_dev *d, const struct ops_attention *a)
     args.kv = kv->base + a->layer * kv->is.layer_bytes;
     args.block_bytes = kv->is.block_bytes;
     args.head_bytes = kv->is.head_bytes;
+    args.k_bytes = kv->is.k_bytes;
     args.tiles = (const struct tile *)words;
     args.places = (const struct place *)(words + p.tiles * TILE_WORDS);
     args.blocks = (const uint32_t *)(args.places + a->n_tokens);
@@ -646,7 +750,9 @@ void cuda_attention(struct ops_dev *d, const struct ops_attention *a)
     args.window = a->window;
     if (kv->shape.type == OPS_KV_F16)
         launch_dim<__half>(args, g, d->stream);
-    else
+    else if (kv->shape.type == OPS_KV_F32)
         launch_dim<float>(args, g, d->stream);
+    else
+        launch_dim<int8_t>(args, g, d->stream);
     cuda_launched(d, "attention");
 }

@@ -164,8 +164,8 @@ void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m);
 
 /* ---- KV and attention (cuda_kv.cu, cuda_attention.cu) ----
  *
- * The CPU's layout: [block][layer][KV head], K transposed, [head_dim][64], so that a thread is a key and
- * scores need no sums over threads, then V, [64][padded head_dim], so that a thread is a dimension. */
+ * The CPU's layout (shape.h): K lies transposed, so that a thread is a key and scores need no sums over
+ * threads, V does not, so that a thread is a dimension. */
 struct ops_kv {
     struct ops_dev *dev;
     struct ops_kv_shape shape;

@@ -6,10 +6,13 @@
  * Tests: tests/kernels/test_attention.c */
 #include "cuda_common.cuh"
 
+extern "C" {
+#include "kv_form.h"
+}
+
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define COPY_THREADS 128u
 
@@ -47,10 +50,6 @@ int cuda_kv_new(struct ops_dev *d, const struct ops_kv_shape *shape, struct ops_
     int r = shape_check_kv(shape, err, errlen);
     if (r < 0)
         return r;
-    if (shape->type != OPS_KV_F16 && shape->type != OPS_KV_F32) {
-        snprintf(err, errlen, "KV type number %d: the CUDA device keeps f16 or f32", (int)shape->type);
-        return -ENOTSUP;
-    }
     cuda_use(d);
     struct ops_kv *kv = (struct ops_kv *)calloc(1, sizeof *kv);
     if (!kv) {
@@ -98,19 +97,46 @@ void cuda_kv_free(struct ops_kv *kv)
 
 /* ---- copying ---- */
 
-/* One block of threads a layer and head. */
+/* The first `tokens` of each line of 64. */
 template <typename T>
-static __global__ void copy_kernel(unsigned char *to, const unsigned char *from, size_t head_bytes,
-                                   uint32_t dim, uint32_t padded, uint32_t tokens)
+static __device__ void copy_lines(unsigned char *to, const unsigned char *from, uint32_t lines,
+                                  uint32_t tokens)
 {
-    const size_t head = ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * head_bytes;
-    T *k = (T *)(to + head), *v = k + dim * OPS_BLOCK_TOKENS;
-    const T *from_k = (const T *)(from + head), *from_v = from_k + dim * OPS_BLOCK_TOKENS;
-    for (uint32_t i = threadIdx.x; i < dim * OPS_BLOCK_TOKENS; i += COPY_THREADS)
+    for (uint32_t i = threadIdx.x; i < lines * OPS_BLOCK_TOKENS; i += COPY_THREADS)
         if (i % OPS_BLOCK_TOKENS < tokens)
-            k[i] = from_k[i];
-    for (uint32_t i = threadIdx.x; i < tokens * padded; i += COPY_THREADS)
-        v[i] = from_v[i];
+            ((T *)to)[i] = ((const T *)from)[i];
+}
+
+template <typename T>
+static __device__ void copy_all(unsigned char *to, const unsigned char *from, uint32_t n)
+{
+    for (uint32_t i = threadIdx.x; i < n; i += COPY_THREADS)
+        ((T *)to)[i] = ((const T *)from)[i];
+}
+
+/* One block of threads a layer and head; how a head lies is in shape.h. */
+template <typename T>
+static __global__ void copy_kernel(unsigned char *to, const unsigned char *from, struct shape_kv is,
+                                   uint32_t dim, uint32_t tokens)
+{
+    const size_t head = ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * is.head_bytes;
+    unsigned char *t = to + head, *t_v = t + is.k_bytes;
+    const unsigned char *f = from + head, *f_v = f + is.k_bytes;
+    copy_lines<T>(t, f, dim, tokens);
+    copy_all<T>(t_v, f_v, tokens * is.padded);
+}
+
+static __global__ void copy_q8_kernel(unsigned char *to, const unsigned char *from, struct shape_kv is,
+                                      uint32_t dim, uint32_t tokens)
+{
+    const size_t head = ((size_t)blockIdx.x * gridDim.y + blockIdx.y) * is.head_bytes;
+    const uint32_t quants = OPS_BLOCK_TOKENS * dim, blocks = dim / SHAPE_KV_BLOCK;
+    unsigned char *t = to + head, *t_v = t + is.k_bytes;
+    const unsigned char *f = from + head, *f_v = f + is.k_bytes;
+    copy_lines<uint32_t>(t, f, dim / 4, tokens);
+    copy_lines<uint16_t>(t + quants, f + quants, blocks, tokens);
+    copy_all<uint32_t>(t_v, f_v, tokens * dim / 4);
+    copy_all<uint16_t>(t_v + quants, f_v + quants, tokens * blocks);
 }
 
 void cuda_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens)
@@ -119,39 +145,22 @@ void cuda_kv_copy(struct ops_kv *kv, uint32_t to, uint32_t from, uint32_t tokens
     const struct ops_kv_shape *s = &kv->shape;
     unsigned char *t = kv->base + to * kv->is.block_bytes;
     const unsigned char *f = kv->base + from * kv->is.block_bytes;
+    const dim3 grid(s->layers, s->heads);
     if (to == from)
         return;
     cuda_use(d);
     if (s->type == OPS_KV_F16)
-        GPU_LAUNCH(copy_kernel<uint16_t>, dim3(s->layers, s->heads), COPY_THREADS, 0, d->stream, t, f,
-                   kv->is.head_bytes, s->head_dim, kv->is.padded, tokens);
+        GPU_LAUNCH(copy_kernel<uint16_t>, grid, COPY_THREADS, 0, d->stream, t, f, kv->is, s->head_dim,
+                   tokens);
+    else if (s->type == OPS_KV_F32)
+        GPU_LAUNCH(copy_kernel<uint32_t>, grid, COPY_THREADS, 0, d->stream, t, f, kv->is, s->head_dim,
+                   tokens);
     else
-        GPU_LAUNCH(copy_kernel<uint32_t>, dim3(s->layers, s->heads), COPY_THREADS, 0, d->stream, t, f,
-                   kv->is.head_bytes, s->head_dim, kv->is.padded, tokens);
+        GPU_LAUNCH(copy_q8_kernel, grid, COPY_THREADS, 0, d->stream, t, f, kv->is, s->head_dim, tokens);
     cuda_launched(d, "kv copy");
 }
 
 /* ---- to and from host memory ---- */
-
-/* Between a block as it lies on the device and the form of ops.h: `get` from the block, else into it. */
-static void convert(const struct ops_kv *kv, unsigned char *block, uint32_t tokens, unsigned char *host,
-                    bool get)
-{
-    const size_t element = kv->is.element, dim = kv->shape.head_dim, line = OPS_BLOCK_TOKENS * element;
-    unsigned char *at = host;
-    for (size_t head = 0; head < (size_t)kv->shape.layers * kv->shape.heads; head++) {
-        unsigned char *k = block + head * kv->is.head_bytes, *v = k + kv->is.k_bytes;
-        for (uint32_t t = 0; t < tokens; t++)
-            for (size_t i = 0; i < dim; i++, at += element) {
-                unsigned char *cell = k + i * line + t * element;
-                memcpy(get ? at : cell, get ? cell : at, element);
-            }
-        for (uint32_t t = 0; t < tokens; t++, at += dim * element) {
-            unsigned char *row = v + t * kv->is.padded * element;
-            memcpy(get ? at : row, get ? row : at, dim * element);
-        }
-    }
-}
 
 /* The block to pinned memory, or back; false when the device failed, which the next sync() says too. */
 static bool move_block(const struct ops_kv *kv, uint32_t block, cudaMemcpyKind kind)
@@ -168,7 +177,7 @@ void cuda_kv_get(struct ops_kv *kv, uint32_t block, uint32_t tokens, void *to)
     pthread_mutex_lock(&kv->io->lock);
     cuda_use(kv->dev);
     if (move_block(kv, block, cudaMemcpyDeviceToHost))
-        convert(kv, kv->io->block, tokens, (unsigned char *)to, true);
+        kv_form_get(&kv->shape, kv->io->block, tokens, to);
     pthread_mutex_unlock(&kv->io->lock);
 }
 
@@ -178,7 +187,7 @@ void cuda_kv_put(struct ops_kv *kv, uint32_t block, uint32_t tokens, const void 
     cuda_use(kv->dev);
     /* What other positions hold stays: the block comes first. */
     if (move_block(kv, block, cudaMemcpyDeviceToHost)) {
-        convert(kv, kv->io->block, tokens, (unsigned char *)(uintptr_t)from, false);
+        kv_form_put(&kv->shape, kv->io->block, tokens, from);
         move_block(kv, block, cudaMemcpyHostToDevice);
     }
     pthread_mutex_unlock(&kv->io->lock);

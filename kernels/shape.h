@@ -30,3 +30,21 @@ struct shape_kv {
 };
 
 struct shape_kv shape_of_kv(const struct ops_kv_shape *s);
+
+/* The parts of a head in q8_0. */
+struct shape_q8 {
+    uint8_t *k;
+    uint16_t *k_scale;
+    int8_t *v;
+    uint16_t *v_scale;
+};
+
+static inline struct shape_q8 shape_q8(uint32_t head_dim, const unsigned char *head)
+{
+    const size_t quants = (size_t)OPS_BLOCK_TOKENS * head_dim;
+    unsigned char *k = (unsigned char *)(uintptr_t)head,
+                  *v = k + quants + quants / SHAPE_KV_BLOCK * sizeof(uint16_t);
+    struct shape_q8 s = { k, (uint16_t *)(void *)(k + quants), (int8_t *)v,
+                          (uint16_t *)(void *)(v + quants) };
+    return s;
+}

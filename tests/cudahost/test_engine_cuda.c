@@ -114,6 +114,16 @@ Test(engine_cuda, kv_in_f32_and_float_activations_give_the_cpus_bits)
     check_chunks(&rig_shape, &o, "f32 activations");
 }
 
+Test(engine_cuda, kv_in_q8_0_gives_the_cpus_bits)
+{
+    static const uint32_t chunks[] = { 80, 7 };
+    const struct tiny_shape shape = { 1, 64, 2, 1, 32, 96, 99, 8, .seed = 9 };
+    struct engine_options o = cuda;
+    cudahost_reset(1, (size_t)256 << 20);
+    o.kv_type = "q8_0";
+    check_length(&shape, &o, 80, chunks, LENGTH(chunks), "keys and values in q8_0");
+}
+
 Test(engine_cuda, the_order_of_threads_shows_in_no_bit)
 {
     for (int i = CUDAHOST_FORWARD; i <= CUDAHOST_RANDOM; i++) {
