@@ -10,7 +10,10 @@
 #include "cpu_matmul_lanes.h"
 
 #define TILE 16
-#define PREFETCH 4096
+/* Few rows wait for memory, so they take a panel in one pass, its lines asked for early and evenly; with many
+ * rows a half stays in the first-level cache beside them. */
+#define ONE_PASS 4
+#define PREFETCH 12288 /* bytes ahead: half of the first-level cache is left to what is computed with */
 
 /* 8 rows by 32 columns, unpacked once for all activation rows: groups j of 4 columns. */
 struct block_256 {
@@ -153,39 +156,49 @@ CPU_INLINE __m256i dot_block(const struct block_256 *b, const int8_t *q, const s
     return c;
 }
 
-CPU_INLINE void half_tile(const struct cpu_part *p, uint32_t row, uint32_t half, const uint32_t type,
-                          const uint32_t rows, __m256 *f)
+/* Halves first .. end - 1 of the panel by `rows` rows. */
+CPU_INLINE void halves(const struct cpu_part *p, uint32_t row, const uint32_t type, const uint32_t rows,
+                       const uint32_t first, const uint32_t end, __m256 f[2][TILE])
 {
     const struct ops_weight *w = p->w;
     const struct cpu_form form = cpu_form_of(type);
     const int8_t *q = cpu_rows_q(p->x, row);
     const struct cpu_block *a = cpu_rows_block(p->x, row);
     const uint32_t height = p->x->height;
-    for (uint32_t t = 0; t < rows; t++)
-        f[t] = _mm256_setzero_ps();
+    for (uint32_t half = first; half < end; half++)
+        for (uint32_t t = 0; t < rows; t++)
+            f[half][t] = _mm256_setzero_ps();
     for (uint32_t i = 0; i < w->blocks; i++, q += height * CPU_BLOCK, a += height) {
         const struct cpu_place at = cpu_place(w, p->panel, i, form);
-        struct block_256 b;
-        for (size_t line = 0; half == 0 && line < form.quants + form.scales; line += 64)
+        for (size_t line = 0; first == 0 && line < form.quants + form.scales; line += 64)
             _mm_prefetch((const char *)at.quants + PREFETCH + line, _MM_HINT_T0);
-        load_block(at, half, type, &b);
-        for (uint32_t t = 0; t < rows; t++) {
-            const struct cpu_block *o = a + t;
-            __m256i c = dot_block(&b, q + t * CPU_BLOCK, o, type);
-            f[t] = _mm256_fmadd_ps(_mm256_mul_ps(b.d, _mm256_set1_ps(o->s)), _mm256_cvtepi32_ps(c), f[t]);
-            if (form.minima)
-                f[t] = _mm256_fmadd_ps(b.m, _mm256_set1_ps(o->s_sum), f[t]);
+#pragma GCC unroll 1
+        for (uint32_t half = first; half < end; half++) {
+            struct block_256 b;
+            load_block(at, half, type, &b);
+            for (uint32_t t = 0; t < rows; t++) {
+                const struct cpu_block *o = a + t;
+                __m256i c = dot_block(&b, q + t * CPU_BLOCK, o, type);
+                __m256 *to = &f[half][t];
+                *to = _mm256_fmadd_ps(_mm256_mul_ps(b.d, _mm256_set1_ps(o->s)), _mm256_cvtepi32_ps(c), *to);
+                if (form.minima)
+                    *to = _mm256_fmadd_ps(b.m, _mm256_set1_ps(o->s_sum), *to);
+            }
         }
     }
 }
 
 CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, const uint32_t type, const uint32_t rows)
 {
-    __m256 lo[TILE], hi[TILE];
-    half_tile(p, row, 0, type, rows, lo);
-    half_tile(p, row, 1, type, rows, hi);
+    __m256 f[2][TILE];
+    if (rows <= ONE_PASS) {
+        halves(p, row, type, rows, 0, 2, f);
+    } else {
+        halves(p, row, type, rows, 0, 1, f);
+        halves(p, row, type, rows, 1, 2, f);
+    }
     for (uint32_t t = 0; t < rows; t++)
-        lanes_write(p, row + t, v16_pair(lo[t], hi[t]));
+        lanes_write(p, row + t, v16_pair(f[0][t], f[1][t]));
 }
 
 CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
