@@ -167,7 +167,10 @@ static int load_one(const struct wish *w, const char *key, const char *path, con
         r = policy_load(&o, ret, why, sizeof why);
     }
     if (r < 0)
-        snprintf(err, errlen, "%s: %s: %s", key, path, *why ? why : strerror(-r));
+        snprintf(err, errlen, "%s: %s: %s%s", key, path, *why ? why : strerror(-r),
+                 r == -ENOENT
+                     ? "; berth policy list shows those that are there, make build brings berth's own"
+                     : "");
     givens_clear(&settings);
     return r;
 }

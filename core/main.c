@@ -52,8 +52,11 @@ static void print_usage(FILE *out)
             "print this; berth COMMAND --help tells more", "--help-config", "print every configuration key",
             "--help-api", "print every request field of every endpoint", "--help-metrics",
             "print every figure of /metrics", "--version", "print the version");
-    fprintf(out, "\nExit codes: 0 ok, 1 failed, 2 wrong usage (anything wrong on the command line, --set "
-                 "included).\n");
+    fputs(
+        "\nExit codes: 0 ok, 1 failed, 2 for a command line that cannot be meant: an unknown option or key, "
+        "a\nvalue out of its bounds, in --set too; what only turns out when it is tried, a file that is not "
+        "there\nfor one, is 1.\n",
+        out);
 }
 
 static int fail_unknown(const char *name)

@@ -26,6 +26,11 @@ def test_help_names_every_command(berth):
     assert berth("-h").stdout == result.stdout
 
 
+def test_the_exit_codes_are_told_as_the_readme_tells_them(berth, root):
+    told = re.search(r"Exit codes: .* is 1\.", (root / "README.md").read_text().replace("\n", " ").replace("`", ""))
+    assert told and told[0] in berth("--help").stdout.replace("\n", " ")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_every_command_explains_itself(berth, command, option):

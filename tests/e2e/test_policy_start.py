@@ -79,7 +79,7 @@ def test_the_installed_policy_is_found_from_where_the_program_lies(berth_bin, po
     env = {**os.environ, "STRATA_SLOT_CACHE_AFFINITY": "1"}
     missing = subprocess.run(args, env=env, capture_output=True, text=True, timeout=60)
     assert missing.returncode == 1
-    assert re.search(r"STRATA_SLOT_CACHE_AFFINITY=1: .*/berth/policies/value\.so: No such file", missing.stderr), missing.stderr
+    assert re.search(r"STRATA_SLOT_CACHE_AFFINITY=1: .*/berth/policies/value\.so: No such file.*make build", missing.stderr), missing.stderr
     folder = tmp_path / "bin" / found[1].decode()
     folder.resolve().mkdir(parents=True)
     shutil.copy(policies / "value.so", folder)
@@ -123,7 +123,7 @@ def test_what_contradicts_itself_keeps_it_from_starting(refused, policies):
 def test_a_policy_that_cannot_be_loaded_keeps_it_from_starting(refused, policies, tmp_path):
     (tmp_path / "text.so").write_text("no policy at all, whatever its name says")
     assert "text.so: not an ELF file" in refused("--set", f"policy.path={tmp_path}/text.so")
-    assert "none.so: No such file" in refused("--set", f"policy.path={tmp_path}/none.so", "--set", "policy.fallback=none")
+    assert "none.so: No such file or directory; berth policy list shows" in refused("--set", f"policy.path={tmp_path}/none.so", "--set", "policy.fallback=none")
     said = refused("--set", f"policy.path={policies}/lru.so", "--set", f"policy.shadow={policies}/value.so,{tmp_path}/text.so")
     assert "policy.shadow: item 2: " in said and "text.so: not an ELF file" in said
 
