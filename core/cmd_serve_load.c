@@ -132,7 +132,7 @@ static int find_device(const struct config *c, struct loaded *l, char *err, size
     int r = choose_device(c, &l->device, &l->device_memory, why, sizeof why);
     if (r < 0)
         snprintf(err, errlen, "%s", why);
-    else if (*why)
+    else if (*why && !l->sample)
         log_write(LOG_INFO, "device", "using=cpu reason=\"%s\"", why);
     return r;
 }
@@ -226,17 +226,28 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
         .max_rows = rows,
         .max_tokens = LOAD_CHUNK_TOKENS + rows,
     };
+    if (l->sample) {
+        o.sample = true;
+        o.threads = o.kv_tokens = o.max_rows = o.max_tokens = 1;
+    }
     int r = engine_open(f, m, &o, on_progress, &p, &l->engine, err, errlen);
     if (r == 0)
         engine_info_get(l->engine, &l->info);
     return r;
 }
 
+/* For a sample memory that is not free now is no fault: 1, with what is wanted and free in err. */
 static int size_and_open(const struct config *c, const struct gguf *f, const struct model *m,
                          struct loaded *l, char *err, size_t errlen)
 {
+    char why[512] = "";
     int r = choose_sizes(c, m, l, err, errlen);
-    return r < 0 ? r : open_engine(c, f, m, l, err, errlen);
+    bool later = r == -ENOMEM && l->sample;
+    if (r == 0 || later)
+        r = open_engine(c, f, m, l, why, sizeof why);
+    if (*why)
+        snprintf(err, errlen, "%s", why);
+    return r == 0 && later ? 1 : r;
 }
 
 static int find_turn_token(const struct config *c, struct loaded *l, char *err, size_t errlen)
@@ -364,7 +375,7 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
     l->n_embd = m->n_embd;
     l->n_params = m->n_params;
     l->file_bytes = gguf_file_size(f);
-    if (c->cache.save_dir) {
+    if (c->cache.save_dir && !l->sample) {
         r = fingerprint_model(f, l->model_print);
         if (r == 0)
             r = fingerprint_tokenizer(f, l->tokenizer_print);
@@ -376,10 +387,40 @@ static int load_parts(const struct config *c, struct loaded *l, char *err, size_
         r = find_device(c, l, err, errlen);
     if (r == 0)
         r = size_and_open(c, f, m, l, err, errlen);
-    if (r == 0)
+    if (r >= 0)
         warn_of_groups(c, l);
     model_free(m);
     gguf_close(f);
+    return r;
+}
+
+static int load(const struct config *c, struct loaded *l, char *err, size_t errlen)
+{
+    l->name = name_of(c, l->path);
+    return l->name ? load_parts(c, l, err, errlen) : -ENOMEM;
+}
+
+/* What is left to look at where there is no model. */
+static int check_without(const struct config *c, struct loaded *l, char *err, size_t errlen)
+{
+    char why[1024] = "";
+    int r = c->model.chat_template ? load_template(c, NULL, l, why, sizeof why) : 0;
+    if (r == 0)
+        r = find_device(c, l, why, sizeof why);
+    if (r < 0)
+        snprintf(err, errlen, "%s", why);
+    return r < 0 ? r : 1;
+}
+
+static int finish(struct loaded *l, int r, struct loaded *ret, char *err, size_t errlen)
+{
+    if (r < 0) {
+        if (!*err)
+            snprintf(err, errlen, "%s", strerror(-r));
+        loaded_clear(l);
+        return r;
+    }
+    *ret = *l;
     return r;
 }
 
@@ -387,44 +428,20 @@ int load_model(const struct config *c, struct loaded *ret, char *err, size_t err
 {
     struct loaded l = { 0 };
     int r = find_model(c, &l.path, err, errlen);
-    if (r < 0)
-        goto fail;
-    l.name = name_of(c, l.path);
-    r = l.name ? load_parts(c, &l, err, errlen) : -ENOMEM;
-    if (r < 0)
-        goto fail;
-    *ret = l;
-    return 0;
-
-fail:
-    if (!*err)
-        snprintf(err, errlen, "%s", strerror(-r));
-    loaded_clear(&l);
-    return r;
+    if (r == 0)
+        r = load(c, &l, err, errlen);
+    return finish(&l, r, ret, err, errlen);
 }
 
-int check_model(const struct config *c, char *err, size_t errlen)
+int check_model(const struct config *c, struct loaded *ret, char *err, size_t errlen)
 {
-    struct loaded l = { 0 };
-    struct gguf *f = NULL;
-    struct model *m = NULL;
+    struct loaded l = { .sample = true };
     int r = find_model(c, &l.path, err, errlen);
-    if (r == 0) {
-        r = read_head(c, &l, &f, &m, err, errlen);
-    } else if (r == -ENOENT) {
-        char why[1024] = "";
-        r = c->model.chat_template ? load_template(c, NULL, &l, why, sizeof why) : 0;
-        if (r < 0)
-            snprintf(err, errlen, "%s", why);
-        else
-            r = 1;
-    }
-    if (r < 0 && !*err)
-        snprintf(err, errlen, "%s", strerror(-r));
-    model_free(m);
-    gguf_close(f);
-    loaded_clear(&l);
-    return r;
+    if (r == 0)
+        r = load(c, &l, err, errlen);
+    else if (r == -ENOENT)
+        r = check_without(c, &l, err, errlen);
+    return finish(&l, r, ret, err, errlen);
 }
 
 void loaded_clear(struct loaded *l)

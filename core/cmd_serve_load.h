@@ -20,6 +20,7 @@ struct loaded {
     uint64_t device_memory; /* free on CUDA devices before anything was loaded */
     uint32_t context, context_train, kv_tokens, threads, rows, slots, groups, n_embd;
     bool padded;        /* windows */
+    bool sample;        /* engine_options' */
     int32_t turn_token; /* -1: the model has none */
     uint64_t n_params, file_bytes;
     size_t kv_bytes;
@@ -42,9 +43,10 @@ int check_save_dir(const struct config *c, int *ret_dir, char *err, size_t errle
 /* How many groups the slots are divided into, and whether windows are padded, which needs groups of at most
  * 256 slots. */
 int check_windows(const struct config *c, uint32_t *ret_groups, bool *ret_padded, char *err, size_t errlen);
-/* Reads of the model and the chat template all but the weights. 1, with err saying so, when no model is named
- * and none is in ./models; the template is checked even then. */
-int check_model(const struct config *c, char *err, size_t errlen);
+/* As load_model, but of the weights a sample only; ret is for loaded_clear too. 1, with err saying so, when
+ * no model is named and none is in ./models, then the template and the device are checked; or when as much
+ * memory as it takes is not free now. */
+int check_model(const struct config *c, struct loaded *ret, char *err, size_t errlen);
 /* All or nothing; err says what to do. loaded_clear frees what load_model has filled. Settings must have been
  * checked. */
 int load_model(const struct config *c, struct loaded *ret, char *err, size_t errlen);

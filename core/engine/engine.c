@@ -305,7 +305,7 @@ int engine_open_on(const struct ops *ops, const struct gguf *f, const struct mod
                    const struct engine_options *o, void (*progress)(void *arg, uint64_t done, uint64_t total),
                    void *arg, struct engine **ret_engine, char *err, size_t errlen)
 {
-    struct load l = { .file = f, .model = m, .progress = progress, .arg = arg };
+    struct load l = { .file = f, .model = m, .progress = progress, .arg = arg, .sample = o->sample };
     struct engine *e;
     int r = check_options(m, o, err, errlen);
     if (r < 0)

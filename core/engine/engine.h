@@ -45,6 +45,8 @@ struct engine_options {
     uint32_t kv_tokens;  /* size of the pool in tokens; rounded up to whole blocks */
     uint32_t max_rows;   /* rows of a window, 1..256 */
     uint32_t max_tokens; /* tokens of a window over all rows, 1..4096 */
+    bool sample;         /* a row of each matrix is all that is loaded: to see what a device refuses. For
+                            engine_info_get and engine_close alone */
 };
 
 /* What `asked`, "auto", "cpu" or "cuda", means here: "cpu" or "cuda". For "cuda" also how many bytes are free

@@ -33,7 +33,9 @@ static int load_matrix(struct stage *st, struct load *l, const struct gguf_tenso
                        char *err, size_t errlen)
 {
     const struct ops *ops = st->engine->ops;
-    struct ops_tensor tensor = { .type = t->type, .rows = t->dims[1], .cols = t->dims[0], .data = t->data };
+    struct ops_tensor tensor = {
+        .type = t->type, .rows = l->sample ? 1 : t->dims[1], .cols = t->dims[0], .data = t->data
+    };
     char why[160] = "";
     int r = ops->weight_new(st->dev, &tensor, ret, why, sizeof why);
     if (r < 0) {
@@ -291,8 +293,12 @@ int load_divide(struct engine *e, struct load *l, char *err, size_t errlen)
 
     for (uint64_t i = 0; i < gguf_n_tensors(l->file); i++)
         l->total += gguf_tensor_at(l->file, i)->size;
-    if (first == last) {
-        first->n_layers = e->n_layers;
+    if (first == last || l->sample) {
+        for (uint32_t s = 0; s < e->n_stages; s++) {
+            e->stages[s].first = s;
+            e->stages[s].n_layers = 1;
+        }
+        last->n_layers = e->n_layers - last->first;
         return 0;
     }
     if (m->output == m->token_embd)

@@ -10,6 +10,7 @@ struct load {
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *arg;
     uint64_t done, total; /* bytes of the file's weights; a matrix that two stages keep counts twice */
+    bool sample;          /* engine_options' */
 };
 
 /* The stages' devices are open: gives every stage its layers, by measured cost where there are several. Some

@@ -89,19 +89,44 @@ static void end(void *arg)
     release(arg);
 }
 
+static int fail_open(const char *path, int error, char *err, size_t errlen)
+{
+    snprintf(err, errlen, "%s: %s", path, error == ENXIO ? "a pipe that nobody reads" : strerror(error));
+    return -error;
+}
+
+/* Without waiting: a pipe that nobody reads would hold the caller up for ever. */
+static int open_to_append(const char *path, int how)
+{
+    return open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | how, 0600);
+}
+
+int policy_trace_check(const char *path, char *err, size_t errlen)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    int fd = path ? open_to_append(path, 0) : -1, error = errno;
+    if (fd >= 0)
+        close(fd);
+    if (!path || fd >= 0)
+        return 0;
+    if (error != ENOENT)
+        return fail_open(path, error, err, errlen);
+    /* It would be made. */
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    error = !folder ? ENOMEM : access(folder, W_OK | X_OK) < 0 ? errno : 0;
+    free(folder);
+    return error ? fail_open(path, error, err, errlen) : 0;
+}
+
 int policy_trace_open(const char *path, int *ret_fd, char *err, size_t errlen)
 {
     if (!path) {
         *ret_fd = STDERR_FILENO;
         return 0;
     }
-    /* Without waiting: a pipe that nobody reads would hold the caller up for ever. */
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
-    if (fd < 0) {
-        int r = -errno;
-        snprintf(err, errlen, "%s: %s", path, r == -ENXIO ? "a pipe that nobody reads" : strerror(-r));
-        return r;
-    }
+    int fd = open_to_append(path, O_CREAT);
+    if (fd < 0)
+        return fail_open(path, errno, err, errlen);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
     *ret_fd = fd;
     return 0;

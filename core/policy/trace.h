@@ -29,6 +29,8 @@ void policy_trace_free(struct policy_trace *t);
  * to), or standard error when NULL. Nothing is changed by it, so a reload can do it before it is sure. A pipe
  * that nobody reads is refused. */
 int policy_trace_open(const char *path, int *ret_fd, char *err, size_t errlen);
+/* Whether policy_trace_open could open it, as far as can be told without making it. */
+int policy_trace_check(const char *path, char *err, size_t errlen);
 /* Writes there from now on, and closes what was open before; -1: no more. Takes fd over. Given the same path
  * again, a file that was moved away is let go. -ENOMEM, and then fd is closed and nothing else changed. */
 int policy_trace_use(struct policy_trace *t, int fd);

@@ -1,5 +1,6 @@
 """`berth check`: the effective configuration with the origin of every value, and errors with file and line."""
 import json
+import os
 import re
 import subprocess
 
@@ -8,6 +9,8 @@ def settings(text):
     """key -> (value, origin) of what `berth check` printed."""
     result = {}
     for line in text.splitlines():
+        if line.startswith("ok: "):
+            continue
         match = re.fullmatch(r"([a-z_.]+) = (.*\S) +# (.+)", line)
         assert match, line
         result[match[1]] = (json.loads(match[2]), match[3])
@@ -56,7 +59,7 @@ def test_relative_paths_are_relative_to_the_file_or_to_where_the_operator_stands
 def test_stages_are_compared_with_the_layers(berth, synthetic_model):
     model = f"model.path={synthetic_model}"
     result = berth("check", "--set", model, "--set", "engine.stages=4")
-    assert result.returncode == 0 and settings(result.stdout)["engine.stages"] == (4, "--set")
+    assert result.returncode == 0 and settings(result.stdout)["engine.stages"] == (4, "--set"), result.stderr
     result = berth("check", "--set", model, "--set", "engine.stages=5")
     assert result.returncode == 1
     assert result.stderr == "berth: engine.stages: 5 stages for 4 layers; the model allows 1 to 4\n"
@@ -150,6 +153,39 @@ def test_what_cannot_serve_does_not_pass(berth, synthetic_model, tmp_path):
     open_to_all = {"server": {"listen": ["0.0.0.0:80"], "open": True}, "model": model}
     result = berth("check", "--config", write(tmp_path / "c.json", json.dumps(open_to_all)))
     assert result.returncode == 0 and result.stderr == "", result.stderr
+    assert re.fullmatch(r"ok: model synthetic on the (cpu|cuda), context \d+, kv_tokens \d+, 64 slots, policy builtin",
+                        result.stdout.splitlines()[-1])
+
+
+def test_what_serve_refuses_check_refuses_in_the_same_words(berth, synthetic_model, tmp_path):
+    (tmp_path / "folder").mkdir()
+    wrong = ["engine.device=cuda", f"trace.path={tmp_path}/none/trace", f"trace.path={tmp_path}/folder",
+             "model.turn_token=<none>", f"policy.path={tmp_path}/none.so", "engine.stages=9", f"cache.save_dir={tmp_path}/none"]
+    if "amx_int8" not in open("/proc/cpuinfo").read():
+        wrong.append("engine.isa=amx")
+    for setting in wrong:
+        args = ["--set", f"model.path={synthetic_model}", "--set", "server.listen=127.0.0.1:0", "--set", setting]
+        # Without a GPU, on whatever machine this runs.
+        served, checked = (berth(command, *args, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}) for command in ("serve", "check"))
+        assert served.returncode == checked.returncode == 1, setting
+        assert checked.stderr == served.stderr.splitlines()[-1] + "\n", (served.stderr, checked.stderr)
+        assert "\nok: " not in checked.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder"]
+
+
+def test_a_trace_that_can_be_written_passes_and_is_not_made(berth, synthetic_model, tmp_path):
+    args = ["--set", f"model.path={synthetic_model}", "--set", "trace.path=t.jsonl"]
+    assert berth("check", *args, cwd=tmp_path).returncode == 0 and not list(tmp_path.iterdir())
+    write(tmp_path / "t.jsonl", "kept")
+    assert berth("check", *args, cwd=tmp_path).returncode == 0 and (tmp_path / "t.jsonl").read_text() == "kept"
+
+
+def test_memory_that_is_not_free_now_is_a_note(berth, synthetic_model):
+    result = berth("check", "--set", f"model.path={synthetic_model}", "--set", "engine.kv_tokens=67108864",
+                   "--set", "engine.kv_type=f32", "--set", "engine.device=cpu")
+    free_mb = int(re.search(r"MemAvailable: +(\d+)", open("/proc/meminfo").read())[1]) >> 10
+    assert free_mb > 120_000 or "note: a key-value pool of 67108864 tokens" in result.stderr, result.stderr
+    assert result.returncode == 0 and ("ok: " in result.stdout) == (result.stderr == "")
 
 
 def test_a_taken_port_is_no_fault_of_the_configuration(berth, server, synthetic_model):

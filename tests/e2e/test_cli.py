@@ -97,7 +97,7 @@ def test_an_argument_with_a_line_break_makes_one_line(berth):
 
 
 def test_help_config_lists_every_key(berth):
-    keys = [line.split(" = ")[0] for line in berth("check").stdout.splitlines()]
+    keys = [line.split(" = ")[0] for line in berth("check").stdout.splitlines() if " = " in line]
     text = berth("--help-config").stdout
     assert len(keys) > 30
     for key in keys:
