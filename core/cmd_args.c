@@ -49,21 +49,40 @@ void cmd_strings_free(struct cmd_strings *s)
     *s = (struct cmd_strings){ 0 };
 }
 
-static int fail_unknown(const struct cmd_spec *spec, const char *arg, size_t len)
-{
-    const char *names[MAX_OPTIONS] = { "--help" }, *nearest;
-    char name[80];
-    size_t n = 1;
+/* What other servers call it, as an override here. */
+static const struct {
+    const char *option, *set;
+} foreign[] = {
+    { "--port", "server.listen=127.0.0.1:PORT" },
+    { "--host", "server.listen=HOST:PORT" },
+    { "--model", "model.path=FILE" },
+    { "-m", "model.path=FILE" },
+    { "--alias", "model.name=NAME" },
+    { "--served-model-name", "model.name=NAME" },
+    { "--ctx-size", "model.context=TOKENS" },
+    { "-c", "model.context=TOKENS" },
+    { "--max-model-len", "model.context=TOKENS" },
+    { "-t", "engine.threads=N" },
+    { "--parallel", "engine.rows=N" },
+    { "-np", "engine.rows=N" },
+    { "--api-key", "server.keys_file=FILE" },
+};
 
-    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), arg);
-    for (size_t i = 0; i < spec->n_options && n < MAX_OPTIONS; i++)
-        names[n++] = spec->options[i].name;
-    nearest = jsonx_nearest(name, names, n);
-    if (nearest)
-        cmd_error("unknown option %s; did you mean %s? (usage: %s)", name, nearest, spec->usage);
-    else
-        cmd_error("unknown option %s (usage: %s)", name, spec->usage);
-    return EXIT_USAGE;
+/* Whether `name` is a setting by another server's name, or by the last word of ours: then as an override. */
+static bool is_setting(const char *name, char *text, size_t size)
+{
+    const char *key;
+
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (strcmp(name, foreign[i].option) == 0) {
+            snprintf(text, size, "%s", foreign[i].set);
+            return true;
+        }
+    }
+    key = strncmp(name, "--", 2) == 0 ? config_key_by_word(name + 2) : NULL;
+    if (key)
+        snprintf(text, size, "%s=VALUE", key);
+    return key != NULL;
 }
 
 static const struct cmd_option *find_option(const struct cmd_spec *spec, const char *arg, size_t len)
@@ -75,6 +94,31 @@ static const struct cmd_option *find_option(const struct cmd_spec *spec, const c
             return &spec->options[i];
     }
     return NULL;
+}
+
+static bool has_set(const struct cmd_spec *spec)
+{
+    return find_option(spec, "--set", strlen("--set")) != NULL;
+}
+
+static int fail_unknown(const struct cmd_spec *spec, const char *arg, size_t len)
+{
+    char set[128];
+    const char *names[MAX_OPTIONS] = { "--help" }, *nearest;
+    char name[80];
+    size_t n = 1;
+
+    snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), arg);
+    for (size_t i = 0; i < spec->n_options && n < MAX_OPTIONS; i++)
+        names[n++] = spec->options[i].name;
+    nearest = jsonx_nearest(name, names, n);
+    if (has_set(spec) && is_setting(name, set, sizeof set))
+        cmd_error("unknown option %s; did you mean --set %s? (usage: %s)", name, set, spec->usage);
+    else if (nearest)
+        cmd_error("unknown option %s; did you mean %s? (usage: %s)", name, nearest, spec->usage);
+    else
+        cmd_error("unknown option %s (usage: %s)", name, spec->usage);
+    return EXIT_USAGE;
 }
 
 /* Takes the option at argv[*i], and its value where it has one; *i ends on the last argument used. */
@@ -111,10 +155,24 @@ static int take_option(const struct cmd_spec *spec, int argc, char **argv, int *
     return -1;
 }
 
+static const char *before_word(const struct cmd_spec *spec, const char *word)
+{
+    size_t len = strlen(word);
+
+    if (!has_set(spec) || spec->max_words)
+        return NULL;
+    if (len > 5 && strcmp(word + len - 5, ".json") == 0)
+        return "--config ";
+    return strchr(word, '=') ? "--set " : "--set model.path=";
+}
+
 static int take_word(const struct cmd_spec *spec, int argc, const char *word, struct cmd_strings *words)
 {
     if (!words || words->n >= spec->max_words) {
-        cmd_error("unexpected argument \"%s\" (usage: %s)", word, spec->usage);
+        const char *before = before_word(spec, word);
+
+        cmd_error("unexpected argument \"%s\"%s%s%s%s (usage: %s)", word, before ? "; did you mean " : "",
+                  before ? before : "", before ? word : "", before ? "?" : "", spec->usage);
         return EXIT_USAGE;
     }
     return push(words, argc, word);

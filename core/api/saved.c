@@ -40,7 +40,7 @@ static bool read_slot(struct exchange *ex, int32_t *ret)
         *ret = (int32_t)n;
         return true;
     }
-    fail(ex, 404, "id_slot", "this server has the slots 0 to %u, and main", slots - 1);
+    fail(ex, 404, "id_slot", "id_slot: \"%.60s\" where 0 to %u or main is wanted", text, slots - 1);
     return false;
 }
 
@@ -198,8 +198,10 @@ void api_on_slot_action(struct http_request *r, void *arg)
     } else if (action && strcmp(action, "erase") == 0) {
         exchange_start(a, &erases, &a->workers, r);
     } else {
-        http_reply_error(r, 400, "invalid_request_error", "action: save, restore or erase is wanted",
-                         "action", NULL);
+        char text[160];
+        snprintf(text, sizeof text, "action: %s%.60s%s where save, restore or erase is wanted",
+                 action ? "\"" : "", action ? action : "missing", action ? "\"" : "");
+        http_reply_error(r, 400, "invalid_request_error", text, "action", NULL);
         http_done(r);
     }
 }

@@ -17,7 +17,11 @@ static json_t *parse_body(struct exchange *ex)
     size_t len = ex->body ? evbuffer_get_length(ex->body) : 0;
     if (!len && ex->endpoint->may_be_empty)
         return json_object();
-    const char *text = len ? (const char *)evbuffer_pullup(ex->body, -1) : "";
+    if (!len) {
+        api_fail(ex, NULL, "the request has no body; a JSON object is wanted");
+        return NULL;
+    }
+    const char *text = (const char *)evbuffer_pullup(ex->body, -1);
     if (!text) {
         api_fail(ex, NULL, "out of memory");
         ex->error.status = 503;

@@ -114,6 +114,8 @@ int config_keep_fixed(struct config *next, const struct config *running,
 /* Whether settings that are right by themselves fit together. -EINVAL with err naming the key and where it
  * was set. */
 int config_check_rules(const struct config *c, char *err, size_t errlen);
+/* The first key whose last word is `word`, which may have dashes for underscores; NULL: none is. */
+const char *config_key_by_word(const char *word);
 /* Whether neither the file nor an override names the key. */
 bool config_is_default(const struct config *c, const char *key);
 /* Whether every file the config names can be read. -EINVAL with err naming the key, the path and where it was

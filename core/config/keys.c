@@ -216,6 +216,31 @@ static const char *last_word(const char *name)
     return dot ? dot + 1 : name;
 }
 
+const char *config_key_by_word(const char *word)
+{
+    for (size_t i = 0; i < config_n_keys; i++) {
+        const char *own = last_word(config_keys[i].name), *w = word;
+
+        while (*own && (*own == *w || (*own == '_' && *w == '-')))
+            own++, w++;
+        if (!*own && !*w)
+            return config_keys[i].name;
+    }
+    return NULL;
+}
+
+/* Of those whose last word is near too: one in the same section is near by its section alone. */
+static const char *nearest_name(const char *name, const char *const *names, const char *const *words)
+{
+    const char *some[MAX_NAMES];
+    size_t n = 0;
+
+    for (size_t i = 0; i < config_n_keys; i++)
+        if (jsonx_nearest(last_word(name), &words[i], 1))
+            some[n++] = names[i];
+    return jsonx_nearest(name, some, n);
+}
+
 const char *config_key_nearest(const char *name)
 {
     static const char *const sections[] = { "server",   "model",  "api", "api",   "engine", "queue",
@@ -235,7 +260,7 @@ const char *config_key_nearest(const char *name)
         if (found)
             return found;
     }
-    found = jsonx_nearest(name, names, config_n_keys);
+    found = nearest_name(name, names, words);
     if (found)
         return found;
     found = jsonx_nearest(last_word(name), words, config_n_keys);

@@ -104,7 +104,10 @@ static void answer_denied(struct http_request *r, enum auth_result why)
                          NULL, "invalid_api_key");
         break;
     case AUTH_NOT_ADMIN:
-        http_reply_error(r, 403, NULL, "this path wants an admin key; the key presented is none", NULL, NULL);
+        http_reply_error(r, 403, NULL,
+                         "this path wants an admin key, and the key that was sent is not one: its line in "
+                         "server.keys_file does not end in :admin",
+                         NULL, NULL);
         break;
     default:
         http_reply_error(

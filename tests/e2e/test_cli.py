@@ -83,6 +83,29 @@ def test_wrong_options_are_wrong_usage(berth, command, args, part):
     assert part in one_line(result.stderr)
 
 
+@pytest.mark.parametrize("args, part", [
+    (["--port", "9000"], "unknown option --port; did you mean --set server.listen=127.0.0.1:PORT?"),
+    (["--host=0.0.0.0"], "did you mean --set server.listen=HOST:PORT?"),
+    (["--model", "m.gguf"], "did you mean --set model.path=FILE?"),
+    (["-m", "m.gguf"], "did you mean --set model.path=FILE?"),
+    (["--threads", "2"], "did you mean --set engine.threads=VALUE?"),
+    (["--kv-tokens=9"], "did you mean --set engine.kv_tokens=VALUE?"),
+    (["--sets=a=b"], "did you mean --set?"),
+    (["m.gguf"], 'unexpected argument "m.gguf"; did you mean --set model.path=m.gguf?'),
+    (["conf/berth.json"], "did you mean --config conf/berth.json?"),
+    (["engine.threads=2"], "did you mean --set engine.threads=2?"),
+])
+def test_what_other_servers_take_is_told_in_terms_of_settings(berth, args, part):
+    result = berth("serve", *args)
+    assert result.returncode == 2 and part in one_line(result.stderr), result.stderr
+
+
+def test_a_suggestion_is_near(berth):
+    assert "did you mean" not in one_line(berth("bench", "--compare", "engine.foo=1,2").stderr)
+    assert "did you mean engine.rows?" in one_line(berth("bench", "--compare", "engine.row=1,2").stderr)
+    assert "did you mean" not in one_line(berth("model", "info", "--port", "1").stderr)
+
+
 @pytest.mark.parametrize("command", ["serve", "check", "bench"])
 def test_a_wrong_setting_is_wrong_usage_and_names_the_key(berth, command):
     result = berth(command, "--set", "engine.thread=2")

@@ -161,6 +161,13 @@ def test_mutated_bodies_never_break_the_server(start_server):
     assert min(seen.values()) > 20, seen
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens",
+                                  "/v1/responses", "/tokenize", "/detokenize", "/apply-template"])
+def test_a_request_without_a_body_is_told_so(server, path):
+    reply = post(server, path, b"")
+    assert reply.status_code == 400 and "the request has no body" in reply.json()["error"]["message"], reply.text
+
+
 @pytest.mark.parametrize("number, allowed", [
     (str(2**63), "-2^63..2^63-1"), (str(-2**63 - 1), "-2^63..2^63-1"), ("9" * 40, "-2^63..2^63-1"), ("1e999", "1.8e308")])
 def test_a_number_too_large_for_any_field_says_what_is_allowed(server, number, allowed):

@@ -99,8 +99,16 @@ def test_erase_needs_no_folder_and_no_body(start_server):
 def test_wrong_calls_are_refused_by_name(start_server, folder, slot, action, body, status, param):
     # One server for each: they start in a tenth of a second.
     server = start_server({**SLOTS, "cache.save_dir": folder})
-    assert error_of(post(server, f"/slots/{slot}?action={action}", body), status)["param"] == param
+    error = error_of(post(server, f"/slots/{slot}?action={action}", body), status)
+    assert error["param"] == param
+    if param in ("action", "id_slot"):
+        assert f'"{action if param == "action" else slot}" where' in error["message"]
     assert os.listdir(folder) == []
+
+
+def test_a_call_without_an_action_is_told_so(server):
+    error = error_of(post(server, "/slots/0", {}))
+    assert error["param"] == "action" and error["message"] == "action: missing where save, restore or erase is wanted"
 
 
 def test_a_file_that_is_not_right_changes_nothing(start_server, folder, make_model):

@@ -151,6 +151,8 @@ Test(config, unknown_keys_are_refused_with_their_path_line_and_the_nearest_name)
     expect_refused("{\"wholly_other\": 1}", "wholly_other: unknown key; berth --help-config", 1);
     expect_refused("{\"engine\": {\"slots\": {\"deep\": 1}}}", "engine.slots: an object where", 1);
     expect_refused("{\"foo\": 1}", "foo: unknown key; berth --help-config", 1);
+    expect_refused("{\"engine\": {\"foo\": 1}}", "engine.foo: unknown key; berth --help-config", 1);
+    expect_refused("{\"engnie\": {\"thread\": 1}}", "engnie: unknown key; did you mean engine?", 1);
 }
 
 Test(config, wrong_types_and_bounds_are_refused_with_what_is_allowed)
