@@ -14,6 +14,7 @@
 #include "sched/slotio.h"
 #include "util/clock.h"
 #include "util/log.h"
+#include "util/utf8.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -30,6 +31,7 @@ struct server {
     struct loaded model;
     int save_dir;
     struct slotfile_kind slot_kind;
+    char device[1024]; /* of all stages */
     struct sched *sched;
     struct api *api;
     struct http *http;
@@ -150,6 +152,15 @@ static int open_save_dir(struct server *s, char *err, size_t errlen)
     return r;
 }
 
+/* Where it is computed: each stage's device, one after the other. */
+static void name_device(const struct engine_info *info, char *dst, size_t size)
+{
+    size_t len = 0;
+    for (uint32_t i = 0; i < info->n_stages && len < size; i++)
+        len += (size_t)snprintf(dst + len, size - len, "%s%s", i ? "; " : "", info->stages[i].device);
+    utf8_mend(dst); /* it may have been cut */
+}
+
 static json_t *policy_json(void *reload)
 {
     return admin_policy_json(reload);
@@ -172,7 +183,7 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .context = l->context,
         .context_train = l->context_train,
         .n_embd = l->n_embd,
-        .device = l->info.device,
+        .device = s->device,
         .turn_token = l->turn_token,
         .stages = l->info.n_stages,
         .groups = l->groups,
@@ -254,7 +265,7 @@ static void log_stages(const struct engine_info *info)
 static void log_ready(const struct server *s, uint64_t start_ns)
 {
     const struct loaded *l = &s->model;
-    char addresses[512] = "", name[256], device[256];
+    char addresses[512] = "", name[256], device[sizeof s->device + 64];
     const char *address;
     log_stages(&l->info);
     for (size_t i = 0; (address = http_address(s->http, i)); i++) {
@@ -265,7 +276,7 @@ static void log_ready(const struct server *s, uint64_t start_ns)
               "address=%s model=%s context=%u kv_tokens=%u kv_mb=%zu device=%s threads=%u stages=%u "
               "groups=%u seconds=%.2f",
               addresses, log_quote(name, sizeof name, l->name), l->context, l->kv_tokens,
-              l->info.kv_bytes >> 20, log_quote(device, sizeof device, l->info.device), l->threads,
+              l->info.kv_bytes >> 20, log_quote(device, sizeof device, s->device), l->threads,
               l->info.n_stages, l->groups, (double)(clock_now_ns() - start_ns) / 1e9);
 }
 
@@ -278,8 +289,10 @@ static int start_all(struct server *s, const struct reload_options *o, char *err
         r = reload_new(o, &s->reload, err, errlen);
     if (r == 0)
         r = load_model(s->config, &s->model, err, errlen);
-    if (r == 0)
+    if (r == 0) {
+        name_device(&s->model.info, s->device, sizeof s->device);
         r = open_save_dir(s, err, errlen);
+    }
     if (r == 0)
         r = start_sched(s, err, errlen);
     if (r == 0)

@@ -132,7 +132,8 @@ void api_on_model(struct http_request *r, void *arg)
     const struct api *a = arg;
     const char *id = http_path_rest(r);
     char text[320];
-    if (strcmp(id, a->o.model_name) == 0) {
+    /* What clients are told to call any model of this server. */
+    if (strcmp(id, a->o.model_name) == 0 || strcmp(id, "berth") == 0) {
         api_reply_json(r, 200, model_json(a));
         return;
     }

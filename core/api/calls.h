@@ -7,15 +7,7 @@
 __attribute__((format(printf, 3, 4))) void api_fail(struct exchange *ex, const char *param, const char *fmt,
                                                     ...);
 
-/* fields.c: reads a body by the table of request fields. Which endpoints know a field: */
-enum {
-    FIELDS_CHAT = 1,
-    FIELDS_COMPLETIONS = 2,
-    FIELDS_TEMPLATE = 4,
-    FIELDS_MESSAGES = 8,
-    FIELDS_COUNT = 16,
-    FIELDS_RESPONSES = 32,
-};
+/* fields.c: reads a body by the table of request fields. */
 /* Defaults, then the fields of `body` (an object), checked. False when one was wrong (ex->error says which).
  */
 bool fields_read(struct exchange *ex, json_t *body);

@@ -14,6 +14,20 @@ struct api_part;
 struct exchange;
 struct sampler_choice;
 
+/* Rows of the field table: who knows which. */
+enum {
+    FIELDS_CHAT = 1,
+    FIELDS_COMPLETIONS = 2,
+    FIELDS_TEMPLATE = 4,
+    FIELDS_MESSAGES = 8,
+    FIELDS_COUNT = 16,
+    FIELDS_RESPONSES = 32,
+    FIELDS_TOKENIZE = 64,
+    FIELDS_DETOKENIZE = 128,
+    FIELDS_SAVE = 256,
+    FIELDS_RESTORE = 512,
+};
+
 struct endpoint {
     const char *name;
     bool may_be_empty; /* the body */

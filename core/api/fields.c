@@ -84,6 +84,7 @@ static void defaults(struct exchange *ex)
         .cache_prompt = true,
         .add_generation_prompt = true,
         .call_tools = true,
+        .parse_special = true,
         .several_calls = true,
         .variables = json_object(),
         .temperature = d->temperature,
@@ -191,9 +192,16 @@ static const struct {
     unsigned bit;
     const char *title;
 } endpoints[] = {
-    { FIELDS_CHAT, "POST /v1/chat/completions" },       { FIELDS_MESSAGES, "POST /v1/messages" },
-    { FIELDS_COUNT, "POST /v1/messages/count_tokens" }, { FIELDS_RESPONSES, "POST /v1/responses" },
-    { FIELDS_COMPLETIONS, "POST /v1/completions" },     { FIELDS_TEMPLATE, "POST /apply-template" },
+    { FIELDS_CHAT, "POST /v1/chat/completions" },
+    { FIELDS_MESSAGES, "POST /v1/messages" },
+    { FIELDS_COUNT, "POST /v1/messages/count_tokens" },
+    { FIELDS_RESPONSES, "POST /v1/responses" },
+    { FIELDS_COMPLETIONS, "POST /v1/completions" },
+    { FIELDS_TEMPLATE, "POST /apply-template" },
+    { FIELDS_TOKENIZE, "POST /tokenize" },
+    { FIELDS_DETOKENIZE, "POST /detokenize" },
+    { FIELDS_SAVE, "POST /slots/ID?action=save" },
+    { FIELDS_RESTORE, "POST /slots/ID?action=restore" },
 };
 
 static void print_field(const struct field *f, FILE *out)

@@ -35,4 +35,5 @@ field_reader field_read_stop, field_read_bias, field_read_stream_options, field_
     field_read_tool_choice, field_read_response_format, field_read_text_format, field_read_echo,
     field_read_suffix, field_read_salt, field_read_messages, field_read_tools, field_read_kwargs,
     field_read_prompt, field_read_system, field_read_input, field_read_effort, field_read_reasoning,
-    field_read_thinking, field_read_output_config, field_read_include, field_read_metadata, field_read_cache;
+    field_read_thinking, field_read_output_config, field_read_include, field_read_metadata, field_read_cache,
+    field_read_content, field_read_tokens, field_read_filename;

@@ -1,6 +1,7 @@
 /* Fields read: the fields whose values are more than a number, a flag or a string.
  * Thread: the workers'. Tests: tests/e2e/test_fields.py, test_fields_agents.py */
 #include "api/fields.h"
+#include "sched/slotio.h"
 #include "util/jsonx.h"
 #include <errno.h>
 #include <stdio.h>
@@ -226,6 +227,33 @@ void field_read_salt(struct exchange *ex, const struct field *f, json_t *value)
         api_fail(ex, f->name, "%s: %zu bytes where 1..%d are allowed", f->name, len, MAX_SALT_BYTES);
     else
         identity_add_salt(ex, json_string_value(value), len);
+}
+
+void field_read_content(struct exchange *ex, const struct field *f, json_t *value)
+{
+    if (!json_is_string(value))
+        fail_type(ex, f, value, "a string");
+    ex->request.content = value;
+}
+
+void field_read_tokens(struct exchange *ex, const struct field *f, json_t *value)
+{
+    if (!json_is_array(value))
+        fail_type(ex, f, value, "a list of token ids");
+    ex->request.tokens = value;
+}
+
+void field_read_filename(struct exchange *ex, const struct field *f, json_t *value)
+{
+    const char *name = json_string_value(value);
+    char err[200];
+    if (!name)
+        fail_type(ex, f, value, "a string");
+    else if (strlen(name) != json_string_length(value))
+        api_fail(ex, f->name, "%s: a zero byte cannot be in a name", f->name);
+    else if (slotfile_check_name(name, err, sizeof err) < 0)
+        api_fail(ex, f->name, "%s: %s", f->name, err);
+    ex->request.filename = name;
 }
 
 void field_read_suffix(struct exchange *ex, const struct field *f, json_t *value)

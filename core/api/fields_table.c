@@ -8,6 +8,10 @@
 #define MSGS FIELDS_MESSAGES
 #define COUNT FIELDS_COUNT
 #define RESP FIELDS_RESPONSES
+#define TOK FIELDS_TOKENIZE
+#define DETOK FIELDS_DETOKENIZE
+#define SAVE FIELDS_SAVE
+#define REST FIELDS_RESTORE
 #define GENERATE (CHAT | COMP | MSGS | RESP)
 #define TO(member) offsetof(struct api_request, member)
 /* clang-format off */
@@ -82,6 +86,15 @@ const struct field fields_table[] = {
     BOOL("cache_prompt", GENERATE, cache_prompt, "false: reads the whole prompt again"),
     INT("id_slot", GENERATE, id_slot, -1, INT32_MAX, "-1: any; another one when it is idle and of this salt"),
     SPECIAL("cache_salt", GENERATE, field_read_salt, "a string of 1..256 bytes: prefixes are shared with requests of the same one only"),
+
+    /* Text, tokens, files. */
+    SPECIAL("content", TOK, field_read_content, "a string"),
+    BOOL("add_special", TOK, add_special, "true: with the tokens that a prompt begins and ends with"),
+    BOOL("parse_special", TOK, parse_special, "false: special tokens are taken literally"),
+    BOOL("with_pieces", TOK, with_pieces, "true: objects of id and piece, a list of bytes where it is no text by itself"),
+    SPECIAL("tokens", DETOK, field_read_tokens, "a list of token ids"),
+    SPECIAL("filename", SAVE | REST, field_read_filename, "1..64 letters, digits, ., _ and -"),
+    SPECIAL("cache_salt", REST, field_read_salt, "a string of 1..256 bytes: only a conversation of this one is restored"),
 
     /* What clients send and this server has no use for. */
     STR("user", CHAT | COMP | RESP, NULL),

@@ -73,7 +73,7 @@ static void cache_labels(const struct metrics_view *v, struct buf *b)
 /* clang-format off */
 const struct metric metrics_table[] = {
 { "engine", "model", .kind = METRIC_WORD, EXTRA(model), .help = "Name of the model." },
-{ "engine", "device", .kind = METRIC_WORD, EXTRA(device), .help = "Where it is computed, with what." },
+{ "engine", "device", .kind = METRIC_WORD, EXTRA(device), .help = "Where it is computed, with what: each stage's device, semicolons between." },
 { .name = "info", .type = "gauge", .help = "1; what runs here is in the labels.", .kind = METRIC_INFO, .write = info_labels },
 { .vllm = "cache_config_info", .type = "gauge", .help = "1; how keys and values are kept is in the labels.", .kind = METRIC_INFO, .write = cache_labels },
 { "engine", "max_context", "max_context_tokens", .type = "gauge", .help = "Longest prompt and answer together.", EXTRA(max_context) },

@@ -6,21 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool want_object(struct exchange *ex, const json_t *body)
-{
-    if (!json_is_object(body))
-        api_fail(ex, NULL, "the body is %s, a JSON object is wanted", jsonx_type_name(body));
-    return json_is_object(body);
-}
-
-static bool get_flag(struct exchange *ex, const json_t *body, const char *name, bool *value)
-{
-    char err[160];
-    if (jsonx_get_bool(body, name, value, err, sizeof err) < 0)
-        api_fail(ex, name, "%s", err);
-    return !ex->error.status;
-}
-
 /* A piece as text, or as a list of bytes where it is no valid UTF-8 by itself. */
 static void put_piece(const struct tokenizer *t, int32_t id, struct buf *b)
 {
@@ -37,26 +22,34 @@ static void put_piece(const struct tokenizer *t, int32_t id, struct buf *b)
     buf_putc(b, ']');
 }
 
+static void put_token(const struct tokenizer *t, int32_t id, bool with_piece, struct buf *b)
+{
+    if (with_piece)
+        buf_puts(b, "{\"id\":");
+    jsonout_int(b, id);
+    if (with_piece) {
+        buf_puts(b, ",\"piece\":");
+        put_piece(t, id, b);
+        buf_putc(b, '}');
+    }
+}
+
 static void read_tokenize(struct exchange *ex, json_t *body)
 {
-    const char *text = NULL;
-    size_t len = 0, n;
-    bool add = false, parse = true, pieces = false;
+    const struct api_request *q = &ex->request;
+    const struct tokenizer *t = ex->api->o.tokenizer;
     int32_t *ids;
-    char err[160];
-    if (!want_object(ex, body))
+    size_t n;
+    if (!fields_read(ex, body))
         return;
-    int r = jsonx_get_str(body, "content", &text, &len, err, sizeof err);
-    if (r <= 0) {
-        api_fail(ex, "content", "%s", r < 0 ? err : "content: a string is wanted");
+    if (!q->content) {
+        api_fail(ex, "content", "content: a string is wanted");
         return;
     }
-    if (!get_flag(ex, body, "add_special", &add) || !get_flag(ex, body, "parse_special", &parse) ||
-        !get_flag(ex, body, "with_pieces", &pieces))
-        return;
-    unsigned flags =
-        (parse ? TOKENIZER_PARSE_SPECIAL : 0) | (add ? TOKENIZER_ADD_SPECIAL | TOKENIZER_ADD_END : 0);
-    r = tokenizer_encode(ex->api->o.tokenizer, text, len, flags, &ids, &n);
+    unsigned flags = (q->parse_special ? TOKENIZER_PARSE_SPECIAL : 0) |
+                     (q->add_special ? TOKENIZER_ADD_SPECIAL | TOKENIZER_ADD_END : 0);
+    int r =
+        tokenizer_encode(t, json_string_value(q->content), json_string_length(q->content), flags, &ids, &n);
     if (r < 0) {
         api_fail(ex, "content", "content: could not be tokenized: %s", strerror(-r));
         return;
@@ -65,45 +58,41 @@ static void read_tokenize(struct exchange *ex, json_t *body)
     for (size_t i = 0; i < n; i++) {
         if (i)
             buf_putc(&ex->reply, ',');
-        if (pieces)
-            buf_puts(&ex->reply, "{\"id\":");
-        jsonout_int(&ex->reply, ids[i]);
-        if (pieces) {
-            buf_puts(&ex->reply, ",\"piece\":");
-            put_piece(ex->api->o.tokenizer, ids[i], &ex->reply);
-            buf_putc(&ex->reply, '}');
-        }
+        put_token(t, ids[i], q->with_pieces, &ex->reply);
     }
     buf_puts(&ex->reply, "]}");
     free(ids);
 }
 
+static void add_piece(struct exchange *ex, size_t i, const json_t *id, struct buf *text)
+{
+    const struct tokenizer *t = ex->api->o.tokenizer;
+    json_int_t v = json_integer_value(id);
+    size_t len;
+    if (!json_is_integer(id)) {
+        api_fail(ex, "tokens", "tokens[%zu]: %s where a token id is wanted", i, jsonx_type_name(id));
+    } else if (v < 0 || v >= (json_int_t)tokenizer_n_vocab(t)) {
+        api_fail(ex, "tokens", "tokens[%zu]: %lld is outside 0..%u", i, (long long)v,
+                 tokenizer_n_vocab(t) - 1);
+    } else {
+        const char *piece = tokenizer_piece(t, (int32_t)v, true, &len);
+        buf_append(text, piece, len);
+    }
+}
+
 static void read_detokenize(struct exchange *ex, json_t *body)
 {
     const struct tokenizer *t = ex->api->o.tokenizer;
-    if (!want_object(ex, body))
+    if (!fields_read(ex, body))
         return;
-    const json_t *tokens = json_object_get(body, "tokens");
-    if (!json_is_array(tokens)) {
-        api_fail(ex, "tokens", "tokens: %s where a list of token ids is wanted", jsonx_type_name(tokens));
+    const json_t *tokens = ex->request.tokens, *first = json_array_get(tokens, 0);
+    if (!tokens) {
+        api_fail(ex, "tokens", "tokens: a list of token ids is wanted");
         return;
     }
     struct buf text = { 0 };
-    const json_t *first = json_array_get(tokens, 0);
-    for (size_t i = 0; i < json_array_size(tokens) && !ex->error.status; i++) {
-        const json_t *id = json_array_get(tokens, i);
-        json_int_t v = json_integer_value(id);
-        size_t len;
-        if (!json_is_integer(id)) {
-            api_fail(ex, "tokens", "tokens[%zu]: %s where a token id is wanted", i, jsonx_type_name(id));
-        } else if (v < 0 || v >= (json_int_t)tokenizer_n_vocab(t)) {
-            api_fail(ex, "tokens", "tokens[%zu]: %lld is outside 0..%u", i, (long long)v,
-                     tokenizer_n_vocab(t) - 1);
-        } else {
-            const char *piece = tokenizer_piece(t, (int32_t)v, true, &len);
-            buf_append(&text, piece, len);
-        }
-    }
+    for (size_t i = 0; i < json_array_size(tokens) && !ex->error.status; i++)
+        add_piece(ex, i, json_array_get(tokens, i), &text);
     size_t added = !ex->error.status && first && tokenizer_added_space(t, (int32_t)json_integer_value(first));
     buf_puts(&ex->reply, "{\"content\":");
     jsonout_bytes_str(&ex->reply, added ? text.data + added : text.data, text.len - added);
@@ -124,8 +113,12 @@ static void read_apply_template(struct exchange *ex, json_t *body)
     buf_free(&text);
 }
 
-const struct endpoint api_tokenize = { .name = "tokenize", .read = read_tokenize };
-const struct endpoint api_detokenize = { .name = "detokenize", .read = read_detokenize };
+const struct endpoint api_tokenize = { .name = "tokenize", .fields = FIELDS_TOKENIZE, .read = read_tokenize };
+const struct endpoint api_detokenize = {
+    .name = "detokenize",
+    .fields = FIELDS_DETOKENIZE,
+    .read = read_detokenize,
+};
 const struct endpoint api_apply_template = {
     .name = "apply-template",
     .fields = FIELDS_TEMPLATE,

@@ -52,9 +52,11 @@ static void put_word(struct buf *b, const char *key, const char *word)
     buf_putc(b, '"');
 }
 
-/* What both /slots and /metrics tell of a slot. */
-static void put_slot(struct buf *b, const struct sched_slot_status *slot, uint64_t now)
+/* What both /slots and /metrics tell of slot i. */
+static void put_slot(struct buf *b, const struct api *a, uint32_t i, const struct sched_slot_status *slot,
+                     uint64_t now)
 {
+    put_int(b, ",\"group\":", i / (a->o.slots / a->o.groups));
     put_int(b, ",\"tokens\":", slot->tokens);
     put_int(b, ",\"turn_tokens\":", slot->turn_tokens);
     put_int(b, ",\"turns\":", slot->turns);
@@ -79,7 +81,7 @@ void places_write_slots(const struct metrics_view *v, struct buf *b)
         put_int(b, ",\"request\":", slot->request);
         places_put_client(b, slot->client_key);
         put_int(b, ",\"shared_prompt\":", slot->cached);
-        put_slot(b, slot, v->now_ns);
+        put_slot(b, v->api, i, slot, v->now_ns);
         buf_putc(b, '}');
     }
     buf_putc(b, ']');
@@ -110,7 +112,7 @@ void api_on_slots(struct http_request *r, void *arg)
         buf_puts(&b, ",\"id_task\":");
         jsonout_int(&b, slot->busy ? (int64_t)slot->job : -1);
         put_int(&b, ",\"n_prompt_tokens\":", slot->tokens);
-        put_slot(&b, slot, now);
+        put_slot(&b, a, i, slot, now);
         buf_putc(&b, '}');
     }
     buf_putc(&b, ']');

@@ -41,6 +41,7 @@ struct api_request {
     bool thinking;       /* the prompt opened the reasoning */
     bool prefilled;      /* messages: the last message, an assistant's, is how the answer begins */
     bool side;           /* a request beside the conversation: a title, a probe */
+    bool add_special, parse_special, with_pieces; /* tokenize */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     int64_t top_k, seed, min_tokens, max_tokens, id_slot, top_logprobs, n, best_of;
     struct sampler_bias *bias;
@@ -59,5 +60,6 @@ struct api_request {
     json_t *unshown;      /* messages: name -> the tool, until something that names it has shown it */
     /* Borrowed from the body, which lives until the worker is done. */
     json_t *given_messages, *given_tools, *system;
-    const json_t *prompt;
+    const json_t *prompt, *content, *tokens; /* content: a string to tokenize; tokens: a list to detokenize */
+    const char *filename;                    /* of a conversation; checked */
 };

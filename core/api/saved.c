@@ -44,36 +44,11 @@ static bool read_slot(struct exchange *ex, int32_t *ret)
     return false;
 }
 
-static bool read_name(struct exchange *ex, const json_t *body, const char **ret)
+static bool read_body(struct exchange *ex, json_t *body)
 {
-    char err[200];
-    size_t len = 0;
-    int r = json_is_object(body) ? jsonx_get_str(body, "filename", ret, &len, err, sizeof err) : 0;
-    if (r < 0)
-        fail(ex, 400, "filename", "%s", err);
-    else if (r == 0)
-        fail(ex, 400, "filename", "filename: the body must have one: {\"filename\": \"name\"}");
-    else if (strlen(*ret) != len || slotfile_check_name(*ret, err, sizeof err) < 0)
-        fail(ex, 400, "filename", "filename: %s",
-             strlen(*ret) != len ? "a zero byte cannot be in a name" : err);
+    if (fields_read(ex, body) && !ex->request.filename)
+        api_fail(ex, "filename", "filename: the body must have one: {\"filename\": \"name\"}");
     return !ex->error.status;
-}
-
-/* With a cache_salt only a conversation of requests with the same one is restored: their salt is this one's.
- */
-static bool read_salt(struct exchange *ex, const json_t *body, const uint64_t **ret)
-{
-    const char *text;
-    char err[200];
-    size_t len = 0;
-    int r = jsonx_get_str(body, "cache_salt", &text, &len, err, sizeof err);
-    if (r < 0)
-        fail(ex, 400, "cache_salt", "%s", err);
-    if (r <= 0)
-        return r == 0;
-    identity_add_salt(ex, text, len);
-    *ret = &ex->identity.salt;
-    return true;
 }
 
 /* How the scheduler's answer and the disk's become HTTP's. */
@@ -135,7 +110,7 @@ static void write_reply(struct exchange *ex, bool restores, int32_t slot, const 
     buf_printf(&ex->reply, ",\"turn_tokens\":%u,\"turns\":%u}", done->turn_tokens, done->turns);
 }
 
-static void read_files(struct exchange *ex, const json_t *body, bool restores)
+static void read_files(struct exchange *ex, json_t *body, bool restores)
 {
     const struct api_options *o = &ex->api->o;
     struct sched_slot_call c = { .dir = o->save_dir, .kind = o->slot_kind, .stop = is_left, .arg = ex };
@@ -145,9 +120,13 @@ static void read_files(struct exchange *ex, const json_t *body, bool restores)
         fail(ex, 501, NULL, "this server keeps no conversations in files: cache.save_dir names no folder");
         return;
     }
-    if (!read_slot(ex, &c.slot) || !read_name(ex, body, &c.name) ||
-        (restores && !read_salt(ex, body, &c.salt)))
+    if (!read_slot(ex, &c.slot) || !read_body(ex, body))
         return;
+    c.name = ex->request.filename;
+    /* With a cache_salt only a conversation of requests with the same one is restored: their salt is this
+     * one's. */
+    if (restores && !json_is_null(json_object_get(body, "cache_salt")) && json_object_get(body, "cache_salt"))
+        c.salt = &ex->identity.salt;
     int r = restores ? sched_slot_restore(o->sched, &c, &done, err, sizeof err)
                      : sched_slot_save(o->sched, &c, &done, err, sizeof err);
     if (r < 0)
@@ -183,8 +162,8 @@ static void read_erase(struct exchange *ex, json_t *body)
     log_outcome(ex, "erase", slot, "-", &done);
 }
 
-static const struct endpoint saves = { .name = "save", .read = read_save };
-static const struct endpoint restores = { .name = "restore", .read = read_restore };
+static const struct endpoint saves = { .name = "save", .fields = FIELDS_SAVE, .read = read_save };
+static const struct endpoint restores = { .name = "restore", .fields = FIELDS_RESTORE, .read = read_restore };
 static const struct endpoint erases = { .name = "erase", .may_be_empty = true, .read = read_erase };
 
 void api_on_slot_action(struct http_request *r, void *arg)

@@ -50,6 +50,27 @@ def test_the_help_page_shows_how_to_ask(server):
         assert f"<code>POST {dialect}</code>" in page.text, dialect
 
 
+def test_the_help_page_and_the_docs_have_every_endpoint(server, root):
+    """The routes are read from the source: another one must be told of."""
+    routes = re.findall(r'{ "(GET|POST)", "(/[^"]*)", HTTP_', (root / "core" / "api" / "api.c").read_text() +
+                        (root / "core" / "cmd_serve_admin.c").read_text())
+    assert len(routes) > 20
+    page, docs = get(server, "/").text, (root / "docs" / "api.md").read_text()
+    for method, path in routes:
+        for text in page, docs:
+            # Models are told of in one line, with the path they begin with.
+            assert path.replace("/models/*", "/models").replace("/*", "/") in text, (method, path)
+
+
+def test_every_curl_line_of_the_help_page_can_be_pasted(server):
+    blocks = re.findall(r"<pre>(.*?)</pre>", get(server, "/").text, re.S)
+    lines = "\n".join(blocks).replace("\\\n", " ").split("\n")
+    assert len(lines) == 5 and all(line.startswith("curl ") for line in lines)
+    for line in lines:
+        bare = re.sub(r"'[^']*'", "", line).replace(" | python3 -m json.tool", "")
+        assert not set("?&*|;<>$`") & set(bare), line
+
+
 def test_the_help_page_names_the_host_it_was_asked_by(server):
     page = get(server, "/").text
     assert "$HOST" not in page and page.count(server.url + "/v1") == 2 and page.count(server.url) == 6
@@ -69,7 +90,7 @@ def test_a_host_that_could_be_markup_or_a_command_is_not_shown(start_server, tmp
 def test_a_model_is_found_by_its_name(server, client):
     listed = client.models.list().data[0]
     assert client.models.retrieve(listed.id) == listed
-    for path in (f"/v1/models/{listed.id}", f"/models/{listed.id}", f"/v1/models/%{ord(listed.id[0]):02x}{listed.id[1:]}"):
+    for path in ("/v1/models/berth", f"/v1/models/{listed.id}", f"/models/{listed.id}", f"/v1/models/%{ord(listed.id[0]):02x}{listed.id[1:]}"):
         assert get(server, path).json() == get(server, "/v1/models").json()["data"][0]
     for name in ("gpt-4", "a/b", listed.id + "/x", listed.id + "%00", "x" * 400):
         error = error_of(get(server, f"/v1/models/{name}"), 404)

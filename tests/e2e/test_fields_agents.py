@@ -14,12 +14,15 @@ from apikit import error_of, post, user
 from test_fields import VALUES, mutate
 
 PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "count": "/v1/messages/count_tokens", "responses": "/v1/responses",
-         "completions": "/v1/completions", "template": "/apply-template"}
+         "completions": "/v1/completions", "template": "/apply-template", "tokenize": "/tokenize", "detokenize": "/detokenize"}
+# These want a folder: test_slot_files.py asks them.
+FILES = {"save": "/slots/ID?action=save", "restore": "/slots/ID?action=restore"}
 BASE = {"chat": {"messages": user("Hi"), "max_tokens": 1}, "messages": {"messages": user("Hi"), "max_tokens": 1},
         "count": {"messages": user("Hi")}, "responses": {"input": "Hi", "max_output_tokens": 1},
-        "completions": {"prompt": "Hi", "max_tokens": 1}, "template": {"messages": user("Hi")}}
+        "completions": {"prompt": "Hi", "max_tokens": 1}, "template": {"messages": user("Hi")}, "tokenize": {"content": "Hi"},
+        "detokenize": {"tokens": [1]}}
 # Of honoured fields the types of VALUES that are right; written from the makers' references.
-LISTS = {"messages", "tools", "include"}
+LISTS = {"messages", "tools", "include", "tokens"}
 OBJECTS = {"reasoning", "thinking", "text", "output_config", "chat_template_kwargs", "response_format", "metadata", "stream_options",
            "cache_control"}
 STRINGS = {"instructions", "reasoning_effort", "suffix"}
@@ -38,7 +41,7 @@ def tables(page):
     """dialect -> {field: (use, note)}"""
     found = {}
     for title, body in re.findall(r"^### POST (\S+)\n\n\|.*\n\|.*\n((?:\|.*\n)+)", page, re.M):
-        name = next(name for name, path in PATHS.items() if path == title)
+        name = next(name for name, path in {**PATHS, **FILES}.items() if path == title)
         rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \|$", body, re.M)
         assert len(rows) == body.count("\n")
         found[name] = {field: (use, note) for field, use, note in rows}
@@ -47,11 +50,12 @@ def tables(page):
 
 def test_the_tables_in_the_docs_are_the_programs(berth, page):
     tables = berth("--help-api").stdout
-    assert tables.count("### POST") == len(PATHS) and page.endswith(tables), "docs/api.md: run tools/update-api-doc"
+    assert tables.count("### POST") == len(PATHS) + len(FILES) and page.endswith(tables), "docs/api.md: run tools/update-api-doc"
 
 
 def test_every_dialect_has_its_fields(tables):
-    assert set(tables) == set(PATHS)
+    assert set(tables) == set(PATHS) | set(FILES)
+    assert set(tables["save"]) == {"filename"} and set(tables["restore"]) == {"filename", "cache_salt"}
     for name, wanted in {"chat": {"messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "max_tokens", "stop", "seed",
                                   "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
                                   "repeat_penalty", "logit_bias", "n", "logprobs", "top_logprobs", "ignore_eos", "min_tokens",

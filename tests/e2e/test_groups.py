@@ -89,6 +89,10 @@ def test_groups_and_padding_are_told(house):
     assert engine(house({"engine.slots": 12, "engine.stages": 3})) == (3, 3, True)
     fewer = house({"engine.slots": 8, "engine.stages": 3})
     assert engine(fewer) == (3, 2, True)
+    assert [s["group"] for s in fewer.slots()] == [0] * 4 + [1] * 4 == [s["group"] for s in fewer.metrics()["live"]["slots"]]
+    devices = re.findall(r"info stage number=\d .*device=\"(.*)\"", fewer.server.log)
+    device = fewer.metrics()["engine"]["device"]
+    assert len(devices) == 3 and device == "; ".join(devices) and f'device="{device}"' in fewer.server.log
     assert re.search(r"warn groups groups=2 stages=3 slots=8 reason=", fewer.server.log)
     assert engine(house({"engine.slots": 8, "engine.groups": 4, "engine.windows": "padded"})) == (1, 4, False)
 

@@ -90,7 +90,7 @@ def test_erase_needs_no_folder_and_no_body(start_server):
     ("1x", "erase", {}, 404, "id_slot"), ("+1", "erase", {}, 404, "id_slot"),
     (99999999999999999999, "erase", {}, 404, "id_slot"),
     (0, "load", {}, 400, "action"), (0, "", {}, 400, "action"),
-    (0, "save", {}, 400, "filename"), (0, "save", [], 400, "filename"), (0, "save", {"filename": 3}, 400, "filename"),
+    (0, "save", {}, 400, "filename"), (0, "save", [], 400, None), (0, "save", {"filename": 3}, 400, "filename"),
     (0, "save", {"filename": "a/b"}, 400, "filename"), (0, "save", {"filename": ".."}, 400, "filename"),
     (0, "save", {"filename": "a\0b"}, 400, "filename"), (0, "save", {"filename": "x" * 65}, 400, "filename"),
     (0, "save", {"filename": "x"}, 400, None),  # there is nothing to save
