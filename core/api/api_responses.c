@@ -3,11 +3,43 @@
  * event thread. Tests: tests/e2e/test_responses.py */
 #include "api/private.h"
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* What the request says of these goes into the response as it came. */
+static bool tell(struct exchange *ex, const json_t *body)
+{
+    static const struct {
+        const char *name, *without;
+    } members[] = { { "instructions", "null" },
+                    { "max_output_tokens", "null" },
+                    { "metadata", "{}" },
+                    { "reasoning", "null" },
+                    { "tools", "[]" } };
+    struct buf b = { 0 };
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        const json_t *value = json_object_get(body, members[i].name);
+        /* Nobody checked it, and clients take nothing else. */
+        bool foreign = strcmp(members[i].name, "metadata") == 0 && !json_is_object(value);
+        char *text = NULL;
+        if (value && !json_is_null(value) && !foreign) {
+            text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+            b.failed |= !text;
+        }
+        buf_printf(&b, ",\"%s\":", members[i].name);
+        buf_puts(&b, text ? text : members[i].without);
+        free(text);
+    }
+    ex->request.told = b.failed ? NULL : buf_steal(&b, NULL);
+    buf_free(&b);
+    if (!ex->request.told)
+        api_fail(ex, NULL, "out of memory");
+    return ex->request.told != NULL;
+}
 
 static void read_responses(struct exchange *ex, json_t *body)
 {
-    if (responses_read(ex, body)) {
+    if (responses_read(ex, body) && tell(ex, body)) {
         identity_from_body(ex, body);
         prompt_make(ex, "input");
     }
@@ -67,6 +99,13 @@ static void put_reasoning(const struct exchange *ex, const struct api_part *p, b
     }
 }
 
+/* What the limit of the answer came upon, and calls that broke. */
+static bool is_cut(const struct api_choice *c, const struct api_part *p)
+{
+    bool last = index_of(c, p) + 1 == c->n_parts;
+    return p->broken || (last && p->kind != PART_CALL && c->finished && c->stop == SCHED_STOP_LENGTH);
+}
+
 static void put_item(const struct exchange *ex, const struct api_choice *c, const struct api_part *p,
                      bool done, struct buf *out)
 {
@@ -76,9 +115,9 @@ static void put_item(const struct exchange *ex, const struct api_choice *c, cons
     buf_puts(out, "{\"id\":");
     item_id(ex, c, p, out);
     buf_printf(out, ",\"type\":\"%s\",\"status\":\"%s\"", types[p->kind],
-               !done       ? "in_progress"
-               : p->broken ? "incomplete"
-                           : "completed");
+               !done          ? "in_progress"
+               : is_cut(c, p) ? "incomplete"
+                              : "completed");
     if (p->kind == PART_REASONING) {
         put_reasoning(ex, p, done, out);
     } else if (p->kind == PART_TEXT) {
@@ -119,20 +158,16 @@ static void response_head(const struct exchange *ex, const char *status, struct 
     const char *model = ex->api->o.model_name;
     buf_printf(out,
                "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%" PRIu64
-               ",\"status\":\"%s\",\"background\":false,\"instructions\":null,\"max_output_tokens\":",
+               ",\"status\":\"%s\",\"background\":false,\"model\":",
                ex->id, ex->created_s, status);
-    if (q->max_tokens)
-        jsonout_int(out, q->max_tokens);
-    else
-        buf_puts(out, "null");
-    buf_puts(out, ",\"model\":");
     jsonout_str(out, model, strlen(model));
     buf_printf(
         out,
         ",\"parallel_tool_calls\":%s,\"previous_response_id\":null,\"store\":false,\"temperature\":%.6g,"
-        "\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"%s\",\"tools\":[],\"top_p\":%.6g,"
-        "\"truncation\":\"disabled\",\"metadata\":{}",
+        "\"text\":{\"format\":{\"type\":\"text\"}},\"tool_choice\":\"%s\",\"top_p\":%.6g,"
+        "\"truncation\":\"disabled\"",
         q->several_calls ? "true" : "false", q->temperature, q->call_tools ? "auto" : "none", q->top_p);
+    buf_puts(out, q->told);
 }
 
 static void put_response(const struct exchange *ex, const struct api_choice *c, struct buf *out)

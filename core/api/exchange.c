@@ -122,8 +122,9 @@ static const char *refusal(const struct exchange *ex, char *text, size_t size)
     return text;
 }
 
-/* Of a prompt that several answers share, what the one that read it found is what was cached. */
-static uint32_t cached_of(const struct exchange *ex, uint32_t prompt)
+/* Of a prompt that several answers share, what the one that read it found is what was cached. False as long
+ * as none has begun. */
+static bool cached_of(const struct exchange *ex, uint32_t prompt, uint32_t *ret)
 {
     uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < ex->n_choices; i++) {
@@ -131,15 +132,20 @@ static uint32_t cached_of(const struct exchange *ex, uint32_t prompt)
         if (c->prompt == prompt && c->started && c->timings.cached < least)
             least = c->timings.cached;
     }
-    return least == UINT32_MAX ? 0 : least;
+    *ret = least;
+    return least != UINT32_MAX;
 }
 
 struct api_usage exchange_usage(const struct exchange *ex)
 {
     struct api_usage u = { 0 };
     for (uint32_t i = 0; ex->n_choices && i < ex->request.n_prompts; i++) {
+        uint32_t cached;
         u.prompt += ex->request.prompts[i].n;
-        u.cached += cached_of(ex, i);
+        if (!cached_of(ex, i, &cached))
+            continue;
+        u.cached += cached;
+        u.read += ex->request.prompts[i].n - cached;
     }
     for (uint32_t i = 0; i < ex->n_choices; i++) {
         u.generated += ex->choices[i].timings.generated;

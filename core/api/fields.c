@@ -180,6 +180,7 @@ void request_clear(struct api_request *q)
     for (size_t i = 0; i < q->n_prompts; i++)
         free(q->prompts[i].tokens);
     free(q->prompts);
+    free(q->told);
     free(q->bias);
     request_forget(q);
     json_decref(q->namespaces);

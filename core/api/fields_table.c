@@ -30,7 +30,7 @@ const struct field fields_table[] = {
     SPECIAL("messages", CHAT | TMPL, field_read_messages, "content: a string, or a list of text parts; roles system and developer (anywhere), user, assistant (with tool_calls and reasoning_content), tool, function"),
     SPECIAL("messages", MSGS | COUNT, field_read_messages, "content: a string, or a list of text, tool_use, tool_result, thinking and tool_reference blocks; roles user, assistant, system (in its place)"),
     SPECIAL("system", MSGS | COUNT, field_read_system, "a string or a list of text blocks"),
-    SPECIAL("input", RESP, field_read_input, "a string or a list of items: messages, function_call, function_call_output, reasoning; calls of other tools are left out"),
+    SPECIAL("input", RESP, field_read_input, "a string or a list of items: messages, function_call, function_call_output, reasoning; calls of other tools are left out; may be empty, to warm the server up"),
     SPECIAL("instructions", RESP, field_read_system, "a string: the system prompt"),
     SPECIAL("prompt", COMP, field_read_prompt, "a string, a list of strings, a list of token ids"),
     SPECIAL("tools", CHAT | TMPL, field_read_tools, "functions"),

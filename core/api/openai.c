@@ -37,11 +37,11 @@ static double per(double n, double d)
 
 void openai_timings(const struct exchange *ex, struct buf *out)
 {
-    double prompt = 0, generated = 0, prompt_ms = 0, generate_ms = 0, queue_ms = 0;
+    const struct api_usage u = exchange_usage(ex);
+    double prompt = (double)u.read, generated = 0, prompt_ms = 0, generate_ms = 0, queue_ms = 0;
     uint64_t drafted = 0, accepted = 0;
     for (uint32_t i = 0; i < ex->n_choices; i++) {
         const struct sched_timings *t = &ex->choices[i].timings;
-        prompt += t->prompt;
         generated += t->generated;
         prompt_ms += t->prompt_ms;
         generate_ms += t->generate_ms;
@@ -57,8 +57,8 @@ void openai_timings(const struct exchange *ex, struct buf *out)
                "\"prompt_per_second\":%.2f,\"predicted_n\":%.0f,\"predicted_ms\":%.3f,\"predicted_per_token_"
                "ms\":%.3f,"
                "\"predicted_per_second\":%.2f,\"queue_ms\":%.3f,\"slot\":%" PRId32,
-               (double)exchange_usage(ex).cached, prompt, prompt_ms, per(prompt_ms, prompt),
-               per(prompt * 1e3, prompt_ms), generated, generate_ms, steps > 0 ? per(generate_ms, steps) : 0,
+               (double)u.cached, prompt, prompt_ms, per(prompt_ms, prompt), per(prompt * 1e3, prompt_ms),
+               generated, generate_ms, steps > 0 ? per(generate_ms, steps) : 0,
                steps > 0 ? per(steps * 1e3, generate_ms) : 0, queue_ms, ex->choices[0].slot);
     if (drafted)
         buf_printf(out, ",\"draft_n\":%" PRIu64 ",\"draft_n_accepted\":%" PRIu64, drafted, accepted);

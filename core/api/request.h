@@ -22,7 +22,7 @@ struct api_prompt {
 };
 
 struct api_usage { /* each prompt counts once, however many answers it has */
-    uint64_t prompt, cached, generated, reasoning;
+    uint64_t prompt, cached, read, generated, reasoning; /* prompt = cached + read once all have begun */
 };
 
 struct api_identity { /* who asks, as salted numbers; 0: not known (identity.c) */
@@ -62,4 +62,5 @@ struct api_request {
     json_t *given_messages, *given_tools, *system;
     const json_t *prompt, *content, *tokens; /* content: a string to tokenize; tokens: a list to detokenize */
     const char *filename;                    /* of a conversation; checked */
+    char *told; /* responses: what was asked, as members of the response; owned, NULL: nothing */
 };

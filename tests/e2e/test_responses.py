@@ -97,6 +97,25 @@ def test_an_answer_that_is_cut_off_is_incomplete(server, script):
     assert response["status"] == "incomplete" and response["incomplete_details"] == {"reason": "max_output_tokens"}
     events = named_events(server, PATH, {**ASK, "max_output_tokens": 4})
     assert events[-1][0] == "response.incomplete" and checked(events)["status"] == "incomplete"
+    done = [data["item"] for name, data in events if name == "response.output_item.done"]
+    assert [item["status"] for item in response["output"] + done] == ["incomplete"] * 2
+    assert ok(post(server, PATH, ASK))["output"][0]["status"] == "completed"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_says_what_was_asked(server, script, stream):
+    script(("berth seven", "A buoy."))
+    asked = {"instructions": "You keep the books “of” a harbour.\n", "max_output_tokens": 10**18, "metadata": {"a": "b"},
+             "tools": [responses_tool(READ), {"type": "web_search"}], "reasoning": {"effort": "low"}}
+    plain = {"instructions": None, "max_output_tokens": None, "metadata": {}, "tools": [], "reasoning": None}
+    for fields, wanted in ((asked, asked), ({"tools": None}, plain), ({"tools": [], "metadata": [1]}, plain)):
+        if stream:
+            found = [data["response"] for _, data in named_events(server, PATH, {**ASK, **fields}) if "response" in data]
+            assert len(found) >= 3
+        else:
+            found = [ok(post(server, PATH, {**ASK, **fields}))]
+        for response in found:
+            assert {name: response[name] for name in wanted} == wanted
 
 
 def test_reasoning_goes_out_and_comes_back(scripted, script):
