@@ -19,6 +19,7 @@ void tagged_init(struct tagged *t, const struct tagged_marks *marks)
 {
     t->marks = marks;
     t->named = t->any = false;
+    buf_clear(&t->keys);
     go(t, marks->name ? NAME_MARK : NAME);
     buf_clear(&t->key);
 }
@@ -27,6 +28,7 @@ void tagged_clear(struct tagged *t)
 {
     buf_free(&t->part);
     buf_free(&t->key);
+    buf_free(&t->keys);
 }
 
 static bool is_name(char c)
@@ -82,45 +84,7 @@ static enum tagged_result step_key(struct tagged *t, char c)
     return TAGGED_MORE;
 }
 
-/* ---- the types of values ---- */
-
-static unsigned bits_named(const char *name)
-{
-    static const struct {
-        const char *name;
-        unsigned bits;
-    } types[] = {
-        { "string", 1u << JSON_STRING },
-        { "integer", 1u << JSON_INTEGER },
-        { "number", 1u << JSON_INTEGER | 1u << JSON_REAL },
-        { "boolean", 1u << JSON_TRUE | 1u << JSON_FALSE },
-        { "null", 1u << JSON_NULL },
-        { "array", 1u << JSON_ARRAY },
-        { "object", 1u << JSON_OBJECT },
-    };
-    for (size_t i = 0; name && i < sizeof types / sizeof *types; i++)
-        if (strcmp(types[i].name, name) == 0)
-            return types[i].bits;
-    return 0;
-}
-
-unsigned tagged_types(const json_t *schema)
-{
-    const json_t *type = json_object_get(schema, "type"), *any = json_object_get(schema, "anyOf");
-    const json_t *values = json_object_get(schema, "enum");
-    unsigned all = bits_named(json_string_value(type)), bits = 1;
-    if (!any)
-        any = json_object_get(schema, "oneOf");
-    for (size_t i = 0; i < json_array_size(type); i++)
-        all |= bits_named(json_string_value(json_array_get(type, i)));
-    for (size_t i = 0; !type && bits && i < json_array_size(any); i++) {
-        bits = tagged_types(json_array_get(any, i));
-        all = bits ? all | bits : 0;
-    }
-    for (size_t i = 0; !type && !any && i < json_array_size(values); i++)
-        all |= 1u << json_typeof(json_array_get(values, i));
-    return all;
-}
+/* ---- values ---- */
 
 /* Whether a text is to be taken as the JSON that it is. */
 static bool is_json(const struct tagged *t, const json_t *strings, const struct buf *name, const char *text,
@@ -149,11 +113,33 @@ static bool put_string(struct buf *out, const char *text, size_t len)
     return written;
 }
 
+/* Notes the argument's name; false where an earlier one had it. The mark behind names is in none of them. */
+static bool is_new(struct tagged *t, bool *ret_failed)
+{
+    const char *mark = t->marks->key_end;
+    struct buf name = { 0 };
+    buf_puts(&name, mark);
+    buf_append(&name, t->key.data, t->key.len);
+    buf_puts(&name, mark);
+    *ret_failed = name.failed;
+    bool known = !name.failed && t->keys.len && memmem(t->keys.data, t->keys.len, name.data, name.len);
+    if (!known && !name.failed)
+        buf_append(&t->keys, name.data, name.len);
+    *ret_failed |= t->keys.failed;
+    buf_free(&name);
+    return !known;
+}
+
 static bool put_argument(struct tagged *t, const json_t *strings, const struct buf *name,
                          struct buf *arguments)
 {
     const char *text = t->part.data;
     size_t len = t->value_len, before = arguments->len;
+    bool failed = false;
+    /* Two members of one name are read by each client in its own way, or not at all; and the first was told
+     * already. */
+    if (!is_new(t, &failed) || failed)
+        return !failed;
     if (t->marks->lines && len && text[0] == '\n') {
         text++;
         len--;

@@ -3,7 +3,7 @@
  * allows a string, one is JSON only if it reads as a value of another type that the schema allows too; where
  * it doesn't, or is not known, if it reads as JSON at all. Otherwise it is a string. A value ends only where
  * another argument or the end of all follows: files that agents write may hold the marks too. An argument is
- * known when that is read. Pure. Tests: tests/unit/test_answer.c */
+ * known when that is read; of several with one name the first counts. Pure. Tests: tests/unit/test_answer.c */
 #pragma once
 #include "util/buf.h"
 #include <jansson.h>
@@ -23,7 +23,7 @@ struct tagged {
     uint8_t state;
     bool named; /* the tool is known, and that this is a call of it */
     bool any;   /* an argument was written */
-    struct buf part, key;
+    struct buf part, key, keys; /* keys: of the arguments so far */
     size_t value_len, behind; /* of part: the value, and all that is read of what may stand behind it */
 };
 
@@ -32,8 +32,6 @@ enum tagged_result { TAGGED_MORE, TAGGED_DONE, TAGGED_BAD };
 /* t is zeroed memory, or was used before. */
 void tagged_init(struct tagged *t, const struct tagged_marks *marks);
 void tagged_clear(struct tagged *t);
-/* The types that a JSON schema allows, bits 1 << json_typeof(value); 0: it does not tell. */
-unsigned tagged_types(const json_t *schema);
 /* Takes a byte of what follows the format's opening mark; appends to `name` and to `arguments`. strings:
  * {tool: {argument: bits, ..}, ..}, those that may be strings, with the other types that they may have; may
  * be NULL. */

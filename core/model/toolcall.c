@@ -2,6 +2,7 @@
  * before it is held; when it turns out to be none, that is the text it was. From then on its arguments go out
  * as they are checked (jsonscan.h), and `held` keeps the source for a call that breaks. */
 #include "model/toolcall.h"
+#include "model/schema.h"
 #include "util/jsonx.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -121,16 +122,17 @@ const char *toolcall_format_mark(enum toolcall_format f, size_t i)
 /* Which arguments may be strings, as tagged.h wants it. */
 static json_t *find_strings(const struct toolcall_options *o)
 {
-    json_t *all = json_object(), *property;
+    json_t *all = json_object(), *bits;
     const char *key;
     for (size_t i = 0; o->schemas && i < o->n_names; i++) {
-        json_t *properties = json_object_get(o->schemas[i], "properties"), *found = json_object();
-        json_object_foreach(properties, key, property)
+        json_t *members = schema_members(o->schemas[i]), *found = json_object();
+        json_object_foreach(members, key, bits)
         {
-            unsigned types = tagged_types(property), string = 1u << JSON_STRING;
+            unsigned types = (unsigned)json_integer_value(bits), string = 1u << JSON_STRING;
             if (types & string)
                 json_object_set_new(found, key, json_integer(types & ~string));
         }
+        json_decref(members);
         json_object_set_new(all, o->names[i], found);
     }
     return all;

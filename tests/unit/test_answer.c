@@ -1,6 +1,7 @@
 /* The parsers of an answer: what becomes reasoning, text and calls; and that the pieces in which it comes
  * make no difference. Each case is a line: what goes in, and what must come out, written by hand. */
 #include "model/answer.h"
+#include "model/schema.h"
 #include "util/rng.h"
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -14,7 +15,15 @@ static const char *const schemas[] = {
     "{\"properties\": {\"path\": {\"type\": \"string\"}, \"odd\": {\"type\": [\"string\", \"null\"]}, "
     "\"any\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\"}]}, \"one\": {\"oneOf\": [{\"type\": "
     "\"string\"}, {\"$ref\": \"#\"}]}, \"word\": {\"enum\": [\"1\", \"2\", null]}, \"size\": {\"type\": "
-    "[\"integer\", \"string\"]}, \"what\": true}}",
+    "[\"integer\", \"string\"]}, \"what\": true, \"far\": {\"$ref\": \"#/$defs/a~1b\"}, \"old\": {\"$ref\": "
+    "\"#/definitions/list/anyOf/1\"}, \"all\": {\"allOf\": [{\"$ref\": \"#/definitions/list\"}, {\"type\": "
+    "[\"array\", \"string\", \"null\"]}]}, \"gone\": {\"$ref\": \"#/$defs/none\"}, \"else\": {\"$ref\": "
+    "\"other.json#/$defs/a~1b\"}, \"self\": {\"$ref\": \"#/properties/self\"}, \"same\": {\"const\": \"1\"}},"
+    "\"$defs\": {\"a/b\": {\"type\": \"string\"}, \"more\": {\"properties\": {\"inner\": {\"type\": "
+    "\"string\"}}}}, "
+    "\"definitions\": {\"list\": {\"anyOf\": [{\"type\": [\"array\", \"number\"]}, {\"type\": "
+    "\"string\"}]}}, "
+    "\"allOf\": [{\"$ref\": \"#/$defs/more\"}, {\"$ref\": \"#\"}]}",
 };
 
 /* Events as one line: R(..) T(..) C(name)(arguments). or ! for one that breaks. */
@@ -350,6 +359,16 @@ Test(answer, a_value_has_a_type_that_its_schema_allows)
         { "size", "7 m", "\"7 m\"" },
         { "what", "7", "7" },
         { "path", "null", "\"null\"" },
+        { "far", "7", "\"7\"" },
+        { "old", "[]", "\"[]\"" },
+        { "all", "[7]", "[7]" },
+        { "all", "7", "\"7\"" },
+        { "all", "null", "\"null\"" },
+        { "gone", "7", "7" },
+        { "else", "7", "7" },
+        { "self", "7", "7" },
+        { "same", "1", "\"1\"" },
+        { "inner", "7", "\"7\"" },
         { "new", "0.1", "0.1" },
         { "new", "1e400", "\"1e400\"" },
         { "new", "\"q\"", "\"q\"" },
@@ -367,6 +386,44 @@ Test(answer, a_value_has_a_type_that_its_schema_allows)
                  cases[i].key, cases[i].value);
         check_case(glm, text, want);
     }
+}
+
+/* Two members of one name would be an error to some clients, and each of the others takes the one it likes.
+ */
+Test(answer, an_argument_that_is_written_again_is_left_out)
+{
+    check_case(xml,
+               "<tool_call><function=now><parameter=tz>a</parameter><parameter=n>1</parameter><parameter=tz>b"
+               "</parameter><parameter=t>c</parameter></function></tool_call>",
+               "C(now)({\"tz\": \"a\", \"n\": 1, \"t\": \"c\"}).");
+    check_case(glm,
+               "<tool_call>now<arg_key>tz</arg_key><arg_value>a</arg_value><arg_key>tz</arg_key><arg_value>b"
+               "</arg_value></tool_call>",
+               "C(now)({\"tz\": \"a\"}).");
+    /* In the next call it is new. */
+    check_case(xml,
+               "<tool_call><function=now><parameter=n>1</parameter></function></tool_call>\n<tool_call>"
+               "<function=now><parameter=n>2</parameter></function></tool_call>",
+               "C(now)({\"n\": 1}).C(now)({\"n\": 2}).");
+}
+
+/* Each part refers to the whole in many places: followed to the end it would take for ever. */
+Test(answer, a_schema_that_refers_to_itself_is_followed_for_a_while, .timeout = 10)
+{
+    struct buf text = { 0 };
+    buf_puts(&text, "{\"properties\": {\"a\": {\"anyOf\": [");
+    for (int i = 0; i < 50; i++)
+        buf_printf(&text, "%s{\"$ref\": \"#/properties/a\"}", i ? ", " : "");
+    buf_puts(&text, "]}}, \"allOf\": [");
+    for (int i = 0; i < 50; i++)
+        buf_printf(&text, "%s{\"$ref\": \"#\"}", i ? ", " : "");
+    buf_puts(&text, "]}");
+    json_t *schema = json_loadb(text.data, text.len, 0, NULL), *members = schema_members(schema);
+    cr_assert(schema && members);
+    cr_expect_eq(json_integer_value(json_object_get(members, "a")), 0, "it does not tell");
+    json_decref(members);
+    json_decref(schema);
+    buf_free(&text);
 }
 
 /* A request has room for lists in lists 128 deep: a call that goes deeper could never be sent back. */
