@@ -3,7 +3,8 @@
  * allows a string, one is JSON only if it reads as a value of another type that the schema allows too; where
  * it doesn't, or is not known, if it reads as JSON at all. Otherwise it is a string. A value ends only where
  * another argument or the end of all follows: files that agents write may hold the marks too. An argument is
- * known when that is read; of several with one name the first counts. Pure. Tests: tests/unit/test_answer.c */
+ * known when that is read; of several with one name the first counts. Pure. Tests: tests/unit/test_answer.c
+ */
 #pragma once
 #include "util/buf.h"
 #include <jansson.h>
@@ -21,10 +22,10 @@ struct tagged_marks {
 struct tagged {
     const struct tagged_marks *marks;
     uint8_t state;
-    bool named; /* the tool is known, and that this is a call of it */
-    bool any;   /* an argument was written */
+    bool named;                 /* the tool is known, and that this is a call of it */
+    bool any;                   /* an argument was written */
     struct buf part, key, keys; /* keys: of the arguments so far */
-    size_t value_len, behind; /* of part: the value, and all that is read of what may stand behind it */
+    size_t value_len, behind;   /* of part: the value, and all that is read of what may stand behind it */
 };
 
 enum tagged_result { TAGGED_MORE, TAGGED_DONE, TAGGED_BAD };
