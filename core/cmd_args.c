@@ -5,6 +5,7 @@
 #include "cmd.h"
 #include "config/config.h"
 #include "util/jsonx.h"
+#include "util/wrap.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -19,12 +20,29 @@ static void print_option(const char *name, const char *value, const char *help)
     char head[64];
 
     snprintf(head, sizeof head, "  %s%s%s", name, value ? " " : "", value ? value : "");
-    printf("%-*s %s\n", HELP_COLUMN, head, help);
+    int n = printf("%-*s ", HELP_COLUMN, head);
+    wrap_words(stdout, help, n > 0 ? (unsigned)n : 0, HELP_COLUMN + 1);
+}
+
+/* Each way to call it on a line of its own. */
+static void print_usage(const char *usage)
+{
+    const char *before = "usage: ", *next;
+
+    for (; (next = strstr(usage, " | berth ")); usage = next + strlen(" | ")) {
+        printf("%s%.*s\n", before, (int)(next - usage), usage);
+        before = "       ";
+    }
+    fputs(before, stdout);
+    wrap_words(stdout, usage, (unsigned)strlen(before), 11);
 }
 
 static void print_help(const struct cmd_spec *spec)
 {
-    printf("usage: %s\n\n%s\n\n", spec->usage, spec->about);
+    print_usage(spec->usage);
+    putchar('\n');
+    wrap_text(stdout, spec->about);
+    putchar('\n');
     for (size_t i = 0; i < spec->n_options; i++)
         print_option(spec->options[i].name, spec->options[i].value, spec->options[i].help);
     print_option("--help", NULL, "Print this and exit.");

@@ -22,9 +22,8 @@ static const struct {
 
 static void print_usage(FILE *out)
 {
-    fprintf(out,
-            "usage: berth policy WORD ...\n\n"
-            "Looks into placement policies: shared objects that decide which conversations are kept.\n\n");
+    fprintf(out, "usage: berth policy WORD ...\n\n"
+                 "Looks into placement policies: what decides which conversations are kept.\n\n");
     for (size_t i = 0; i < N_WORDS; i++)
         fprintf(out, "  %-10s %s\n", words[i].name, words[i].about);
     fprintf(out, "\nberth policy WORD --help tells more.\n");

@@ -8,6 +8,7 @@
 #include "cmd_serve_policy.h"
 #include "policy/loaded.h"
 #include "util/jsonx.h"
+#include "util/wrap.h"
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
@@ -61,13 +62,15 @@ static void print_setting(const struct policy_setting *s)
 {
     printf("    %s = %s (", s->name, s->default_text);
     print_allowed(s);
-    printf(")%s%s\n        %s\n", s->env ? " " : "", s->env ? s->env : "", s->help);
+    printf(")%s%s\n        ", s->env ? " " : "", s->env ? s->env : "");
+    wrap_words(stdout, s->help, 8, 8);
 }
 
 static void print_text(const struct policy_loaded *p)
 {
     const struct slot_policy *e = policy_loaded_entry(p);
-    printf("%s %s  %s\n    %s\n", e->name, e->version, policy_loaded_path(p), e->summary);
+    printf("%s %s  %s\n    ", e->name, e->version, policy_loaded_path(p));
+    wrap_words(stdout, e->summary, 4, 4);
     for (uint32_t i = 0; i < e->n_settings; i++) {
         struct policy_setting s = setting_of(p, i);
         print_setting(&s);

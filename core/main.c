@@ -5,6 +5,7 @@
 #include "cmd_crash.h"
 #include "config/config.h"
 #include "util/jsonx.h"
+#include "util/wrap.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -48,15 +49,14 @@ static void print_usage(FILE *out)
                  "Serves a language model over HTTP.\n\n");
     for (int i = 0; i < N_COMMANDS; i++)
         fprintf(out, "  %-15s %s\n", commands[i].name, commands[i].about);
-    fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n", "--help",
+    fprintf(out, "\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n  %-15s %s\n\n", "--help",
             "print this; berth COMMAND --help tells more", "--help-config", "print every configuration key",
             "--help-api", "print every request field of every endpoint", "--help-metrics",
             "print every figure of /metrics", "--version", "print the version");
-    fputs(
-        "\nExit codes: 0 ok, 1 failed, 2 for a command line that cannot be meant: an unknown option or key, "
-        "a\nvalue out of its bounds, in --set too; what only turns out when it is tried, a file that is not "
-        "there\nfor one, is 1.\n",
-        out);
+    wrap_text(out,
+              "Exit codes: 0 ok, 1 failed, 2 for a command line that cannot be meant: an unknown option or "
+              "key, a value out of its bounds, in --set too; what only turns out when it is tried, a file "
+              "that is not there for one, is 1.");
 }
 
 static int fail_unknown(const char *name)

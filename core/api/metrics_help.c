@@ -1,6 +1,7 @@
 /* Metrics for people: the table as text and as Markdown, for --help-metrics and conf/README.md.
  * Tests: tests/e2e/test_metrics.py */
 #include "api/metrics.h"
+#include "util/wrap.h"
 #include <string.h>
 
 static bool again(size_t i, const char *name)
@@ -33,10 +34,22 @@ static void put_json(FILE *out, const struct metric *m, const char *quote)
         fputs("-", out);
 }
 
-static void put_labels(FILE *out, const struct metric *m)
+static void put_text(FILE *out, const struct metric *m)
 {
-    if (m->by)
-        fprintf(out, " By %s.", m->by->label);
+    char text[512];
+    snprintf(text, sizeof text, "%s%s%s%s", m->help, m->by ? " By " : "", m->by ? m->by->label : "",
+             m->by ? "." : "");
+    wrap_words(out, text, 4, 4);
+}
+
+static void put_cells(FILE *out, const struct metric *m)
+{
+    fputs("| ", out);
+    put_json(out, m, "`");
+    fputs(" | ", out);
+    put_names(out, m, "`", "<br>");
+    fprintf(out, " | %s | %s%s%s%s |\n", m->type ? m->type : "-", m->help, m->by ? " By " : "",
+            m->by ? m->by->label : "", m->by ? "." : "");
 }
 
 void api_metrics_help(FILE *out, bool markdown)
@@ -47,12 +60,14 @@ void api_metrics_help(FILE *out, bool markdown)
         const struct metric *m = &metrics_table[i];
         if (!m->help || (m->name && again(i, m->name) && !m->key))
             continue;
-        fputs(markdown ? "| " : "", out);
-        put_json(out, m, markdown ? "`" : "");
-        fputs(markdown ? " | " : "  ", out);
-        put_names(out, m, markdown ? "`" : "", markdown ? "<br>" : " ");
-        fprintf(out, markdown ? " | %s | %s" : "  (%s)\n    %s", m->type ? m->type : "-", m->help);
-        put_labels(out, m);
-        fputs(markdown ? " |\n" : "\n", out);
+        if (markdown) {
+            put_cells(out, m);
+            continue;
+        }
+        put_json(out, m, "");
+        fputs("  ", out);
+        put_names(out, m, "", "\n      ");
+        fprintf(out, "  (%s)\n    ", m->type ? m->type : "-");
+        put_text(out, m);
     }
 }

@@ -2,6 +2,7 @@
  * Any thread. Must not know: what a setting does. Tests: tests/unit/test_config.c, tests/e2e/test_check.py */
 #include "config/config.h"
 #include "config/keys.h"
+#include "util/wrap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,11 +59,17 @@ void config_print(const struct config *c, FILE *out)
 static void print_text(FILE *out, size_t i, const char *allowed)
 {
     const struct config_key *key = &config_keys[i];
+    char text[512];
+    int n;
 
     if (starts_section(i))
         fprintf(out, "%s[%.*s]\n", i ? "\n" : "", (int)section_len(key->name), key->name);
-    fprintf(out, "  %s  (default %s; %s%s%s; %s)\n      %s\n", key->name, key->fallback, allowed,
-            *key->unit ? " " : "", key->unit, key->reloadable ? "reloadable" : "restart", key->help);
+    n = fprintf(out, "  %s  ", key->name);
+    snprintf(text, sizeof text, "(default %s; %s%s%s; %s)", key->fallback, allowed, *key->unit ? " " : "",
+             key->unit, key->reloadable ? "reloadable" : "restart");
+    wrap_words(out, text, n > 0 ? (unsigned)n : 0, 6);
+    fprintf(out, "%6s", "");
+    wrap_words(out, key->help, 6, 6);
 }
 
 static void print_markdown(FILE *out, size_t i, const char *allowed)

@@ -31,6 +31,27 @@ def test_the_exit_codes_are_told_as_the_readme_tells_them(berth, root):
     assert told and told[0] in berth("--help").stdout.replace("\n", " ")
 
 
+HELP = [[], ["serve"], ["check"], ["bench"], ["bench", "policy"], ["bench", "--url", "x"], ["bench", "--compare", "x=1,2"], ["policy"],
+        ["policy", "check"], ["policy", "list"], ["policy", "eval"], ["model"], ["model", "info"], ["model", "tokenize"], ["model", "render"]]
+
+
+@pytest.mark.parametrize("command", HELP, ids=" ".join)
+def test_help_fits_into_a_terminal(berth, command):
+    result = berth(*command, "--help")
+    assert result.returncode == 0 and result.stdout.startswith("usage: berth")
+    assert not too_long(result)
+
+
+def too_long(result):
+    return [line for line in result.stdout.splitlines() if len(line) > 80]
+
+
+def test_what_help_lists_fits_into_a_terminal(berth):
+    for args in (["--help-config"], ["--help-metrics"], ["policy", "list"]):
+        # A path alone may be as long as it likes.
+        assert not [line for line in too_long(berth(*args)) if "/" not in line], args
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("option", ["--help", "-h"])
 def test_every_command_explains_itself(berth, command, option):

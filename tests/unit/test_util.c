@@ -8,6 +8,7 @@
 #include "util/queue.h"
 #include "util/rng.h"
 #include "util/utf8.h"
+#include "util/wrap.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -18,6 +19,58 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- wrap ---- */
+
+static char *wrapped(const char *text, unsigned column, unsigned indent, bool words)
+{
+    char *out = NULL;
+    size_t len;
+    FILE *f = open_memstream(&out, &len);
+
+    if (words)
+        wrap_words(f, text, column, indent);
+    else
+        wrap_text(f, text);
+    fclose(f);
+    return out;
+}
+
+Test(wrap, lines_are_as_long_as_they_may_be_and_no_longer)
+{
+    char text[200], want[220];
+
+    /* Four words that fill a line to its last column, and the same with one letter more. */
+    memset(text, 'x', sizeof text);
+    text[19] = text[39] = text[59] = ' ';
+    for (int more = 0; more < 2; more++) {
+        text[80 + more] = '\0';
+        snprintf(want, sizeof want, more ? "%.59s\n   %s\n" : "%s\n", text, text + 60);
+        char *out = wrapped(text, 0, 3, true);
+        cr_expect_str_eq(out, want);
+        free(out);
+        text[80] = 'x';
+    }
+    /* A word that fits nowhere stands alone; what was printed before counts. */
+    memset(text, 'y', 100);
+    memcpy(text, "a ", 2);
+    text[100] = '\0';
+    snprintf(want, sizeof want, "a\n  %s\n", text + 2);
+    char *out = wrapped(text, 79, 2, true);
+    cr_expect_str_eq(out, want);
+    free(out);
+}
+
+Test(wrap, paragraphs_are_joined_and_indented_lines_stay)
+{
+    char *out = wrapped("one\ntwo   three\n\nfour\n  as  it is\n\n  this too\nfive", 0, 0, false);
+
+    cr_expect_str_eq(out, "one two three\n\nfour\n  as  it is\n\n  this too\nfive\n");
+    free(out);
+    out = wrapped("\u00e9", 0, 0, false);
+    cr_expect_str_eq(out, "\u00e9\n");
+    free(out);
+}
 
 /* ---- buf ---- */
 
