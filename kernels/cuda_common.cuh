@@ -50,7 +50,7 @@ struct ops_dev {
     size_t used;
     int half;
     cudaEvent_t copied[2];
-    struct cuda_buffer prepared; /* rows of a product: floats, bytes, scales */
+    struct cuda_buffer prepared; /* rows of a product: floats, bytes, scales; or weights on their way */
     struct cuda_buffer halves;   /* of a product by cuBLAS: rows, weights */
     struct cuda_buffer partials; /* sums of attention's splits */
     struct cuda_buffer index;    /* ids, row numbers */

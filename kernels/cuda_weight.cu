@@ -1,17 +1,17 @@
 /* Cuda weights: from the file's layout to the device's, rows out of them, and rows out of an array.
  *
  * The one decision: quants and scales are torn apart (cuda_common.cuh says how they lie), because 16 bytes
- * that start at a multiple of 16 are one load and 18 or 20 are several. It is done on the way, into the
- * pinned memory that the bytes pass through anyway.
+ * that start at a multiple of 16 are one load and 18 or 20 are several. The device does it, at the speed of
+ * its memory: a model's load waits for the file's bytes and not for arithmetic.
  * Thread: the stage thread. Must not know: which matrix of which layer this is.
  * Tests: tests/kernels/test_matmul.c */
 #include "cuda_quant.cuh"
+#include "quant_apart.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define PIECE_BLOCKS 65536u /* torn apart at a time; 36 bytes each at most, for which CUDA_HALF has room */
+#define PIECE_BLOCKS 65536u /* packed at a time */
 #define ROW_THREADS 128
 
 /* ---- embedding and gathering ---- */
@@ -125,66 +125,77 @@ static struct cuda_layout block_at(const struct cuda_layout &w, const struct siz
              w.super + b / CUDA_SUPER * z.super };
 }
 
-static void pack_quants(const uint8_t *q, uint32_t bits, const struct cuda_layout &to)
+/* Quants as a block's low and high words. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void pack_quants(const uint8_t q[CUDA_BLOCK], uint32_t *low, uint32_t *high)
 {
-    if (bits == 8) { /* quant_part has no signs */
-        for (uint32_t c = 0; c < CUDA_BLOCK; c++)
-            to.low[c] = q[c] ^ 0x80;
-        return;
+    using form = cuda_quant<TYPE>;
+    uint32_t words[8] = {}, bits[2] = {};
+#pragma unroll
+    for (uint32_t c = 0; c < CUDA_BLOCK; c++) {
+        if (form::bits == 8) /* quant_part has no signs */
+            words[c / 4] |= (uint32_t)(q[c] ^ 0x80) << 8 * (c % 4);
+        else
+            words[c % 16 / 4] |= (uint32_t)(q[c] & 15) << (8 * (c % 4) + c / 16 * 4);
+        if (form::bits == 5)
+            bits[0] |= (uint32_t)(q[c] >> 4) << (8 * (c % 4) + c / 4);
+        if (form::bits == 6)
+            bits[c / 16] |= (uint32_t)(q[c] >> 4) << (8 * (c % 4) + 2 * (c / 4 % 4));
     }
-    for (uint32_t c = 0; c < 16; c++)
-        to.low[c] = (uint8_t)((q[c] & 15) | (q[c + 16] & 15) << 4);
-    memset(to.high, 0, bits == 5 ? 4 : bits == 6 ? 8 : 0);
-    for (uint32_t c = 0; c < CUDA_BLOCK && bits == 5; c++)
-        to.high[c % 4] = (uint8_t)(to.high[c % 4] | q[c] >> 4 << c / 4);
-    for (uint32_t c = 0; c < CUDA_BLOCK && bits == 6; c++) {
-        unsigned char *high = to.high + c / 16 * 4 + c % 4;
-        *high = (uint8_t)(*high | q[c] >> 4 << c / 4 % 4 * 2);
-    }
+#pragma unroll
+    for (uint32_t i = 0; i < form::low_words; i++)
+        low[i] = words[i];
+    if (form::high_words > 0)
+        high[0] = bits[0];
+    if (form::high_words > 1)
+        high[1] = bits[1];
 }
 
-static void pack_block(const struct cuda_form &f, const struct quant_part &from, const struct cuda_layout &to)
+/* A thread takes 32 weights of the file's n. */
+template <uint32_t TYPE>
+static __global__ void pack_kernel(struct cuda_layout to, const unsigned char *from, uint32_t bytes, size_t n)
 {
-    unsigned char *halves = f.supers ? to.super : to.scale;
-    pack_quants(from.q, f.bits, to);
-    memcpy(halves, &from.d, 2);
-    if (f.minima)
-        memcpy(halves + 2, &from.m, 2);
-    if (f.supers) {
-        to.scale[0] = (unsigned char)from.scale[0];
-        to.scale[1] = (unsigned char)(f.minima ? -from.min : from.scale[1]);
+    using form = cuda_quant<TYPE>;
+    constexpr uint32_t parts = form::supers ? CUDA_SUPER : 1, halves = form::minima ? 2 : 1;
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n)
+        return;
+    struct quant_part part;
+    quant_apart(TYPE, from + i / parts * bytes, (uint32_t)(i % parts), &part);
+    pack_quants<TYPE>(part.q, (uint32_t *)to.low + i * form::low_words,
+                      (uint32_t *)to.high + i * form::high_words);
+    if (form::supers) {
+        to.scale[2 * i] = (unsigned char)part.scale[0];
+        to.scale[2 * i + 1] = (unsigned char)(form::minima ? -part.min : part.scale[1]);
     }
+    if (i % parts)
+        return;
+    uint16_t *half = (uint16_t *)(form::supers ? to.super : to.scale) + i / parts * halves;
+    half[0] = part.d;
+    if (form::minima)
+        half[1] = part.m;
+}
+
+template <uint32_t TYPE>
+static void pack(struct ops_dev *d, const struct cuda_layout &to, const unsigned char *from, uint32_t bytes,
+                 size_t n)
+{
+    GPU_LAUNCH(pack_kernel<TYPE>, (uint32_t)((n + ROW_THREADS - 1) / ROW_THREADS), ROW_THREADS, 0, d->stream,
+               to, from, bytes, n);
+    cuda_launched(d, "packing weights");
 }
 
 /* Blocks first .. first + n - 1 of all rows; both multiples of 8 where blocks of 256 are cut in 8. */
 static void send_blocks(struct ops_dev *d, const struct ops_weight *w, const struct quant_info *info,
                         const unsigned char *from, size_t first, size_t n)
 {
-    const struct cuda_form form = cuda_form_of(w->type);
-    const struct sizes z = sizes_of(form);
-    const uint32_t parts = info->block / CUDA_BLOCK;
-    unsigned char *start = (unsigned char *)cuda_stage(d, bytes_of(z, n));
-    if (!start)
+    const size_t parts = info->block / CUDA_BLOCK, bytes = n / parts * info->bytes;
+    unsigned char *raw = (unsigned char *)cuda_room(d, &d->prepared, bytes, "weights on their way");
+    if (!raw)
         return;
-    const struct cuda_layout staged = place(z, n, start);
-    for (size_t b = 0; b < n; b++) {
-        struct quant_part part;
-        quant_take_apart(w->type, from + (first + b) / parts * info->bytes, (uint32_t)((first + b) % parts),
-                         &part);
-        pack_block(form, part, block_at(staged, z, b));
-    }
-    const struct cuda_layout to = block_at(w->at, z, first);
-    const struct {
-        unsigned char *to, *from;
-        size_t bytes;
-    } copies[] = { { to.low, staged.low, n * z.low },
-                   { to.high, staged.high, n * z.high },
-                   { to.scale, staged.scale, n * z.scale },
-                   { to.super, staged.super, n / CUDA_SUPER * z.super } };
-    for (auto &c : copies)
-        if (c.bytes)
-            cuda_ok(d, cudaMemcpyAsync(c.to, c.from, c.bytes, cudaMemcpyHostToDevice, d->stream),
-                    "copying weights");
+    cuda_upload(d, raw, from + first / parts * info->bytes, bytes);
+    const struct cuda_layout to = block_at(w->at, sizes_of(cuda_form_of(w->type)), first);
+    CUDA_WITH_TYPE(w->type, pack, d, to, raw, info->bytes, n)
 }
 
 static void send_weight(struct ops_dev *d, const struct ops_weight *w, const struct quant_info *info,

@@ -2,6 +2,7 @@
  * Thread: any; nothing here has state. Must not know: devices, panels, files.
  * Tests: tests/kernels/test_quant.c */
 #include "quant.h"
+#include "quant_apart.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -103,113 +104,17 @@ static void from_bf16(const unsigned char *src, size_t n, float *dst)
 
 /* ---- quantized types ---- */
 
-static void low_bits(const uint8_t *qs, uint8_t *q)
-{
-    for (int i = 0; i < 16; i++) {
-        q[i] = qs[i] & 15;
-        q[i + 16] = qs[i] >> 4;
-    }
-}
-
-static void fifth_bits(const uint8_t *qh, uint8_t *q)
-{
-    for (int i = 0; i < 32; i++)
-        q[i] = (uint8_t)(q[i] | (qh[i / 8] >> i % 8 & 1) << 4);
-}
-
-/* Scale and minimum number j of Q4_K and Q5_K. */
-static void six_bits(const uint8_t *scales, uint32_t j, struct quant_part *to)
-{
-    to->scale[0] = scales[j] & 63;
-    to->min = scales[j + 4] & 63;
-    if (j >= 4) {
-        to->scale[0] = (int16_t)((scales[j + 4] & 15) | (scales[j - 4] >> 6) << 4);
-        to->min = (int16_t)(scales[j + 4] >> 4 | scales[j] >> 6 << 4);
-    }
-    to->scale[1] = to->scale[0];
-    to->min = (int16_t)-to->min;
-}
-
-static void q4_k_apart(const struct quant_q4_k *w, uint32_t part, struct quant_part *to)
-{
-    to->d = w->d;
-    to->m = w->m;
-    six_bits(w->scales, part, to);
-    for (uint32_t i = 0; i < 32; i++)
-        to->q[i] = w->qs[part / 2 * 32 + i] >> part % 2 * 4 & 15;
-}
-
-static void q5_k_apart(const struct quant_q5_k *w, uint32_t part, struct quant_part *to)
-{
-    to->d = w->d;
-    to->m = w->m;
-    six_bits(w->scales, part, to);
-    for (uint32_t i = 0; i < 32; i++)
-        to->q[i] = (uint8_t)((w->qs[part / 2 * 32 + i] >> part % 2 * 4 & 15) | (w->qh[i] >> part & 1) << 4);
-}
-
-static void q6_k_apart(const struct quant_q6_k *w, uint32_t part, struct quant_part *to)
-{
-    const uint32_t j = part % 4;
-    const uint8_t *ql = w->ql + part / 4 * 64 + j % 2 * 32, *qh = w->qh + part / 4 * 32;
-    to->d = w->d;
-    to->scale[0] = w->scales[2 * part];
-    to->scale[1] = w->scales[2 * part + 1];
-    for (uint32_t i = 0; i < 32; i++)
-        to->q[i] = (uint8_t)((ql[i] >> j / 2 * 4 & 15) | (qh[i] >> 2 * j & 3) << 4);
-}
-
 void quant_take_apart(uint32_t type, const void *src, uint32_t part, struct quant_part *to)
 {
     union {
-        struct quant_q4_0 q4_0;
-        struct quant_q4_1 q4_1;
-        struct quant_q5_0 q5_0;
-        struct quant_q5_1 q5_1;
-        struct quant_q8_0 q8_0;
-        struct quant_q4_k q4_k;
-        struct quant_q5_k q5_k;
+        struct quant_q8_0 q8_0; /* the largest in blocks of 32, and of 256 */
         struct quant_q6_k q6_k;
-    } w;
-    const struct quant_info *info = quant_info_find(type);
-    memcpy(&w, src, info->bytes);
-    to->d = w.q4_0.d;
-    to->m = 0;
-    to->scale[0] = to->scale[1] = 1;
-    to->min = 0;
-    switch (type) {
-    case QUANT_Q4_0:
-        low_bits(w.q4_0.qs, to->q);
-        break;
-    case QUANT_Q4_1:
-        to->m = w.q4_1.m;
-        to->min = 1;
-        low_bits(w.q4_1.qs, to->q);
-        break;
-    case QUANT_Q5_0:
-        low_bits(w.q5_0.qs, to->q);
-        fifth_bits(w.q5_0.qh, to->q);
-        break;
-    case QUANT_Q5_1:
-        to->m = w.q5_1.m;
-        to->min = 1;
-        low_bits(w.q5_1.qs, to->q);
-        fifth_bits(w.q5_1.qh, to->q);
-        break;
-    case QUANT_Q8_0:
-        for (int i = 0; i < 32; i++)
-            to->q[i] = (uint8_t)(w.q8_0.qs[i] + 128);
-        break;
-    case QUANT_Q4_K:
-        q4_k_apart(&w.q4_k, part, to);
-        break;
-    case QUANT_Q5_K:
-        q5_k_apart(&w.q5_k, part, to);
-        break;
-    default:
-        q6_k_apart(&w.q6_k, part, to);
-        break;
+    } aligned;
+    if ((uintptr_t)src % _Alignof(struct quant_q8_0)) {
+        memcpy(&aligned, src, quant_info_find(type)->bytes);
+        src = &aligned;
     }
+    quant_apart(type, src, part, to);
 }
 
 /* Scales times small whole numbers are exact in float, so each weight is rounded once, where its minimum is
