@@ -348,6 +348,11 @@ void on_fault(int sig, siginfo_t *info, void *)
     if (sig == SIGILL) {
         snprintf(text, sizeof text, "a misaligned address or an index past an array's end");
         e = cudaErrorMisalignedAddress;
+    } else if (sig == SIGSEGV && info->si_code == SI_KERNEL) {
+        /* The processor's own refusal, which names no address: where the compiler traps no misaligned vector.
+         */
+        snprintf(text, sizeof text, "a misaligned address, or one that no memory can have");
+        e = cudaErrorMisalignedAddress;
     } else if (sig == SIGFPE)
         snprintf(text, sizeof text, "an integer division by zero");
     else if (at >= me.stack - STACK_GUARD && at < me.stack)
