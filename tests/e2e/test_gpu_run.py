@@ -24,7 +24,7 @@ def gpu_run(tmp_path, *args):
 def test_without_a_gpu_every_step_says_so(tmp_path):
     code, report = gpu_run(tmp_path)
     assert code == 1 and not report["ok"]
-    assert list(report["steps"]) == ["device", "kernels", "sanitizer", "server", "bench"]
+    assert list(report["steps"]) == ["device", "kernels", "sanitizer", "server", "speed", "bench"]
     for step in report["steps"].values():
         assert not step["ok"] and step["why"].startswith("no CUDA device: ")
 
@@ -36,14 +36,21 @@ def test_what_fails_leaves_the_other_results(tmp_path, synthetic_model):
     (packed / "berth").symlink_to(EMULATOR / "berth_cudahost")
     (packed / "gpu_best").symlink_to(EMULATOR / "test_cuda_best")
     (packed / "gpu_matmul").symlink_to("/bin/false")
+    (packed / "gpu_speed").symlink_to(EMULATOR / "gpu_speed_cudahost")
+    (packed / "libcublas.so.13").symlink_to(EMULATOR / "libcublas.so.13")
     (packed / "model.gguf").symlink_to(synthetic_model)
-    code, report = gpu_run(tmp_path, "--from", packed, "--emulated", "--steps", "device,kernels,bench")
+    code, report = gpu_run(tmp_path, "--from", packed, "--emulated", "--steps", "device,kernels,speed,bench")
     steps = report["steps"]
-    assert code == 1 and steps["device"]["ok"] and steps["bench"]["ok"], report
+    assert code == 1 and steps["device"]["ok"] and steps["speed"]["ok"] and steps["bench"]["ok"], report
     assert steps["kernels"]["why"] == "not fine: gpu_matmul, gpu_attention, gpu_engine"
     kernels = steps["kernels"]["result"]
     assert kernels["gpu_best"]["tested"] == kernels["gpu_best"]["passing"] == 2
     assert "ended without a count" in kernels["gpu_matmul"]["why"] and "is not there" in kernels["gpu_attention"]["why"]
+    speed = steps["speed"]["result"]
+    assert len(speed) == 16 and speed["attention f16, 512 tokens"]["bytes"] == 512 * 8 * 128 * 2 * 2
+    for one in speed.values():
+        assert 0 < one["least"] <= one["median"] <= one["most"]
+        assert one["tflop_s"] == pytest.approx(one["operations"] / one["median"] / 1e12)
     for streams in (1, 2):
         bench = steps["bench"]["result"][f"{streams} streams"]
         assert bench["device"].startswith("cuda device 0")
