@@ -40,6 +40,7 @@ void cmd_error(const char *fmt, ...)
     for (char *p = text; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7F)
             *p = ' ';
+    fflush(stdout); /* where both go to one place what was printed before stands before it */
     fprintf(stderr, "berth: %s\n", text);
 }
 

@@ -173,6 +173,12 @@ def test_what_serve_refuses_check_refuses_in_the_same_words(berth, synthetic_mod
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder"]
 
 
+def test_what_is_wrong_stands_last_where_both_streams_go_to_one_place(berth_bin):
+    both = subprocess.run([str(berth_bin), "check", "--set", "model.turn_token=<none>", "--set", "trace.path=/none/x"], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    assert both.returncode == 1 and both.stdout.splitlines()[-1].startswith("berth: trace.path")
+
+
 def test_a_trace_that_can_be_written_passes_and_is_not_made(berth, synthetic_model, tmp_path):
     args = ["--set", f"model.path={synthetic_model}", "--set", "trace.path=t.jsonl"]
     assert berth("check", *args, cwd=tmp_path).returncode == 0 and not list(tmp_path.iterdir())
