@@ -157,6 +157,17 @@ static bool json_or_nothing(const struct http_request *r)
     return n == strlen("application/json") && strncasecmp(type, "application/json", n) == 0;
 }
 
+static void answer_wrong_type(struct http_request *r)
+{
+    char text[240];
+
+    snprintf(
+        text, sizeof text,
+        "Content-Type: %.80s where application/json is wanted (curl: -H 'Content-Type: application/json')",
+        http_header(r, "Content-Type"));
+    http_reply_error(r, 415, NULL, text, NULL, NULL);
+}
+
 static unsigned count_headers(struct evhttp_request *ev, const char *name)
 {
     const struct evkeyval *kv;
@@ -285,7 +296,7 @@ void route_request(struct evhttp_request *ev, void *arg)
     else if (may != AUTH_OK)
         answer_denied(r, may);
     else if (strcmp(r->method, "POST") == 0 && !json_or_nothing(r))
-        http_reply_error(r, 415, NULL, "Content-Type: a body must be application/json", NULL, NULL);
+        answer_wrong_type(r);
     else if (!keep_rest(r, route))
         http_reply_error(r, 503, NULL, "out of memory", NULL, NULL);
     else {

@@ -82,7 +82,10 @@ def test_errors_say_their_charset_as_other_replies_do(http):
 def test_errors_below_v1_messages_have_anthropics_shape(http):
     reply = http.post("/v1/messages", b"x", headers="Content-Type: text/plain\r\nX-Request-Id: my-id\r\n")
     assert reply.json() == {"type": "error", "request_id": "my-id", "error": {
-        "type": "invalid_request_error", "message": "Content-Type: a body must be application/json"}}
+        "type": "invalid_request_error", "message": "Content-Type: text/plain where application/json is wanted (curl: -H "
+        "'Content-Type: application/json')"}}
+    odd = http.post("/v1/messages", b"x", headers="Content-Type: " + "\u00e9" * 100 + "\r\n")
+    assert odd.status == 415 and "where application/json is wanted" in odd.message
     assert http.get("/v1/messages/none").json()["error"]["type"] == "not_found_error"
 
 
