@@ -62,7 +62,7 @@ static int check(const char *path, const struct cmd_strings *sets)
     else if (r > 0)
         cmd_error("note: %s; the rest is right", err);
     else
-        printf("ok: model %s on the %s, context %u, kv_tokens %u, %u slots, policy %s\n", model.name,
+        printf("ok: model %s, device %s, context %u, kv_tokens %u, %u slots, policy %s\n", model.name,
                model.device, model.context, model.kv_tokens, model.slots, policy);
     loaded_clear(&model);
     free(keys);

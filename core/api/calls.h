@@ -8,6 +8,8 @@ __attribute__((format(printf, 3, 4))) void api_fail(struct exchange *ex, const c
                                                     ...);
 
 /* fields.c: reads a body by the table of request fields. */
+/* Fails for a value that is none of those allowed, which it names; NULL: it is missing. */
+void api_fail_value(struct exchange *ex, const char *param, const json_t *value, const char *allowed);
 /* Defaults, then the fields of `body` (an object), checked. False when one was wrong (ex->error says which).
  */
 bool fields_read(struct exchange *ex, json_t *body);

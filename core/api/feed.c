@@ -315,11 +315,15 @@ void api_on_events(struct http_request *r, void *arg)
     const char *format = http_query(r, "format"), *query = http_query(r, "after");
     const char *id = query ? query : http_header(r, "Last-Event-ID");
     uint64_t after = 0;
+    char why[160];
     if (format && strcmp(format, "json") != 0 && strcmp(format, "sse") != 0) {
-        refuse(r, 400, "format: allowed are \"sse\" (a stream, the default) and \"json\"", "format");
+        snprintf(why, sizeof why, "format: \"%.60s\" where sse (a stream, the default) or json is allowed",
+                 format);
+        refuse(r, 400, why, "format");
     } else if (id && *id && !read_after(a->feed, id, &after)) {
-        refuse(r, 400, "after: the id of an event is wanted, \"1796056035-17\" or 17",
-               query ? "after" : "Last-Event-ID");
+        snprintf(why, sizeof why, "%s: \"%.60s\" where the id of an event is wanted, \"1796056035-17\" or 17",
+                 query ? "after" : "Last-Event-ID", id);
+        refuse(r, 400, why, query ? "after" : "Last-Event-ID");
     } else if (!wants_json(r, format)) {
         listen_to(a->feed, r, after);
     } else {

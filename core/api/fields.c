@@ -21,6 +21,13 @@ void api_fail(struct exchange *ex, const char *param, const char *fmt, ...)
     va_end(args);
 }
 
+void api_fail_value(struct exchange *ex, const char *param, const json_t *value, const char *allowed)
+{
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+    api_fail(ex, param, "%s: %.60s where %s is allowed", param, text ? text : "missing", allowed);
+    free(text);
+}
+
 static bool is_empty(const json_t *value)
 {
     return json_is_false(value) || (json_is_string(value) && !json_string_length(value)) ||

@@ -352,8 +352,7 @@ void field_read_thinking(struct exchange *ex, const struct field *f, json_t *val
     const char *text = json_is_string(type) ? json_string_value(type) : "";
     bool off = strcmp(text, "disabled") == 0;
     if (!off && strcmp(text, "enabled") != 0 && strcmp(text, "adaptive") != 0)
-        api_fail(ex, "thinking.type",
-                 "thinking.type: allowed are \"enabled\", \"adaptive\" and \"disabled\"");
+        api_fail_value(ex, "thinking.type", type, "\"enabled\", \"adaptive\" or \"disabled\"");
     else
         set_thinking(ex, !off);
 }

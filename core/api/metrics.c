@@ -147,7 +147,9 @@ void api_on_metrics(struct http_request *r, void *arg)
     struct metrics_view v;
     struct buf text = { 0 };
     if (format && strcmp(format, "prometheus") != 0 && strcmp(format, "json") != 0) {
-        http_reply_error(r, 400, NULL, "format: allowed are \"json\" and \"prometheus\"", "format", NULL);
+        char why[120];
+        snprintf(why, sizeof why, "format: \"%.60s\" where json or prometheus is allowed", format);
+        http_reply_error(r, 400, NULL, why, "format", NULL);
         http_done(r);
         return;
     }

@@ -198,7 +198,8 @@ void api_on_placements(struct http_request *r, void *arg)
     size_t n = *id ? sched_placed_get(a->o.sched, id, found) : 0;
     struct buf b = { 0 };
     if (!n) {
-        buf_printf(&b, "id: the last %u requests have none of that X-Request-Id or job number", SCHED_PLACED);
+        buf_printf(&b, "id: none of the last %u requests has the X-Request-Id or the job number \"%.128s\"",
+                   SCHED_PLACED, id);
         http_reply_error(r, 404, "invalid_request_error", b.failed ? "out of memory" : b.data, "id", NULL);
         http_done(r);
         buf_free(&b);

@@ -121,7 +121,8 @@ static bool read_tools(struct exchange *ex, const json_t *tools)
             return false;
         }
         if (type && (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0)) {
-            api_fail(ex, param, "%s.type: allowed is \"function\"", param);
+            snprintf(param, sizeof param, "tools[%zu].type", i);
+            api_fail_value(ex, param, type, "\"function\"");
             return false;
         }
         if (!talk_add_tool(ex, param, json_string_value(name), json_object_get(function, "description"),

@@ -213,7 +213,8 @@ static bool read_message(struct exchange *ex, size_t i, const json_t *message)
         return false;
     }
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant") && strcmp(role, "system"))) {
-        api_fail(ex, param, "%s.role: allowed are user, assistant and system", param);
+        snprintf(param, sizeof param, "messages[%zu].role", i);
+        api_fail_value(ex, param, json_object_get(message, "role"), "\"user\", \"assistant\" or \"system\"");
         return false;
     }
     bool ok = true;

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from apikit import error_of, post, user
+from apikit import error_of, get, post, user
 
 VALUES = {"string": "text", "number": 7.25, "true": True, "list": [1.5], "object": {"a": {}}}
 BOTH, CHAT, COMPLETIONS = ("chat", "completions"), ("chat",), ("completions",)
@@ -166,6 +166,20 @@ def test_mutated_bodies_never_break_the_server(start_server):
 def test_a_request_without_a_body_is_told_so(server, path):
     reply = post(server, path, b"")
     assert reply.status_code == 400 and "the request has no body" in reply.json()["error"]["message"], reply.text
+
+
+@pytest.mark.parametrize("path, body, said", [
+    ("/v1/chat/completions", {"messages": user("Hi"), "tools": [{"type": "web_search", "function": {"name": "f"}}]},
+     'tools[0].type: "web_search" where'),
+    ("/v1/messages", {"messages": [{"role": "pir\u00e4te", "content": "x"}]}, 'messages[0].role: "pir\\u00E4te" where'),
+    ("/v1/messages", {"messages": [{"content": "x"}]}, "messages[0].role: missing where"),
+    ("/v1/messages", {"messages": user("Hi"), "thinking": {"type": 7}}, "thinking.type: 7 where"),
+    ("/metrics?format=xml", None, 'format: "xml" where'), ("/events?format=xml", None, 'format: "xml" where'),
+    ("/events?after=x", None, 'after: "x" where'), ("/placements/none", None, 'the job number "none"'),
+])
+def test_a_refusal_names_the_value(server, path, body, said):
+    reply = get(server, path) if body is None else post(server, path, body)
+    assert reply.status_code in (400, 404) and said in reply.json()["error"]["message"], reply.text
 
 
 @pytest.mark.parametrize("number, allowed", [
