@@ -93,6 +93,20 @@ def test_k_quants_and_keys_in_q8_0_are_the_devices_too(start_server, tmp_path):
     assert say(server, {**BODIES[0], "max_tokens": 4}) == want
 
 
+@pytest.mark.long
+@pytest.mark.real
+@pytest.mark.skipif(not has_avx2(), reason="the CPU's bits without AVX2 are others")
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_gemma_says_on_the_device_what_it_says_on_the_cpu(start_server, gemma_model, kv_type):
+    """A file as they come: Q4_K, Q5_0, Q6_K and Q8_0 side by side."""
+    body, small = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 3, "logprobs": 5}, {**SMALL, "engine.kv_type": kv_type}
+    server = start_server({**small, "engine.device": "cpu", "engine.isa": "avx2"}, model=gemma_model)
+    want = say(server, body)
+    server.stop()
+    server = start_server({**small, "engine.device": "cuda"}, model=gemma_model, binary=EMULATED)
+    assert say(server, body) == want
+
+
 def test_auto_names_the_cpu_where_an_instruction_set_is_named(start_server):
     server = start_server({**SMALL, "engine.isa": "portable"}, binary=EMULATED)
     assert server.ready["device"].startswith("cpu portable")
