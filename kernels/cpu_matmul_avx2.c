@@ -1,5 +1,6 @@
-/* Cpu matmul, AVX2: a panel as two halves of 8 rows, up to 16 activation rows at a time; the same roundings
- * in the same order as the AVX-512 kernels, so the same bits. cpu_matmul.h has layouts and orders.
+/* Cpu matmul, AVX2: a panel as two halves of 8 rows, unpacked once for up to 16 activation rows, of which 4
+ * at a time are summed in registers; the same roundings in the same order as the AVX-512 kernels, so the same
+ * bits. cpu_matmul.h has layouts and orders.
  *
  * The byte product adds pairs of products in 16 bits with saturation, which must never happen. Unsigned
  * weights of 4 bits stay below 8 * 2 * 15 * 127 = 30,480 over all 8 groups of a block, of 5 bits below 4 * 2
@@ -10,10 +11,20 @@
 #include "cpu_matmul_lanes.h"
 
 #define TILE 16
-/* Few rows wait for memory, so they take a panel in one pass, its lines asked for early and evenly; with many
- * rows a half stays in the first-level cache beside them. */
-#define ONE_PASS 4
-#define PREFETCH 12288 /* bytes ahead: half of the first-level cache is left to what is computed with */
+#define GROUP 4 /* rows whose sums with both halves fit the registers */
+/* Few rows wait for memory, asked early for what comes; half of the first-level cache is left to the rest. */
+#define PREFETCH 12288
+
+/* Instrumented, what is unrolled keeps the compiler busy for minutes. */
+#ifdef __SANITIZE_ADDRESS__
+#define UNROLL(n)
+#else
+#define UNROLL(n) UNROLL_PRAGMA(GCC unroll n)
+#define UNROLL_PRAGMA(text) _Pragma(#text)
+#endif
+
+/* Otherwise the compiler adds a block's products up in a tree, which keeps more than the registers hold. */
+#define KEEP(v) __asm__("" : "+x"(v))
 
 /* 8 rows by 32 columns, unpacked once for all activation rows: groups j of 4 columns. */
 struct block_256 {
@@ -55,12 +66,12 @@ CPU_INLINE void load_quants(const unsigned char *q, const uint32_t bits, __m256i
 {
     const __m256i low = _mm256_set1_epi8(15);
     if (bits == 8) {
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int j = 0; j < 8; j++)
             w[j] = _mm256_xor_si256(load_256(q + 64 * j), _mm256_set1_epi8(-128));
         return;
     }
-#pragma GCC unroll 4
+    UNROLL(4)
     for (int j = 0; j < 4; j++) {
         __m256i v = load_256(q + 64 * j);
         w[j] = _mm256_and_si256(v, low);
@@ -68,12 +79,12 @@ CPU_INLINE void load_quants(const unsigned char *q, const uint32_t bits, __m256i
     }
     if (bits == 5) {
         __m256i v = load_256(q + 256);
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int j = 0; j < 8; j++)
             w[j] = _mm256_or_si256(w[j], high_bits(v, j, 0x10));
     } else if (bits == 6) {
         __m256i v[2] = { load_256(q + 256), load_256(q + 320) };
-#pragma GCC unroll 8
+        UNROLL(8)
         for (int j = 0; j < 8; j++)
             w[j] = _mm256_or_si256(w[j], high_bits(v[j / 4], 2 * (j % 4), 0x30));
     }
@@ -105,100 +116,108 @@ CPU_INLINE __m256i four_bytes(const void *q)
     return _mm256_set1_epi32(four);
 }
 
-/* Groups first .. first + n - 1 in 16 bits. */
-CPU_INLINE __m256i dot_groups(const __m256i *w, const int8_t *q, const int first, const int n)
+/* Adds to c, or begins it: group j of 8 rows by one row's four activations. */
+CPU_INLINE __m256i add_group(__m256i c, __m256i w, __m256i x, const uint32_t bits, const bool begins)
 {
-    __m256i c = _mm256_maddubs_epi16(w[first], four_bytes(q + 4 * first));
-#pragma GCC unroll 8
-    for (int j = first + 1; j < first + n; j++)
-        c = _mm256_add_epi16(c, _mm256_maddubs_epi16(w[j], four_bytes(q + 4 * j)));
-    return c;
+    __m256i pairs = bits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                              : _mm256_maddubs_epi16(w, x);
+    return begins ? pairs : _mm256_add_epi16(c, pairs);
 }
 
-CPU_INLINE __m256i dot_8(const __m256i *w, const int8_t *q)
+/* sum[half][t]: what the first groups of a block, as many as 16 bits hold, are for rows t; then the next
+ * ones, in 32 bits. */
+CPU_INLINE void dot_groups(const struct block_256 b[2], const int8_t *q, const uint32_t bits,
+                           const uint32_t rows, const uint32_t first, __m256i sum[2][GROUP])
 {
-    __m256i c = _mm256_setzero_si256();
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) {
-        __m256i x = _mm256_sign_epi8(four_bytes(q + 4 * j), w[j]);
-        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), x);
-        c = _mm256_add_epi32(c, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    const uint32_t n = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+    __m256i c[2][GROUP];
+    UNROLL(8)
+    for (uint32_t j = first; j < first + n; j++) {
+        __m256i w[2] = { b[0].w[j], b[1].w[j] };
+        KEEP(w[0]);
+        KEEP(w[1]);
+        UNROLL(4)
+        for (uint32_t t = 0; t < rows; t++) {
+            const __m256i x = four_bytes(q + t * CPU_BLOCK + 4 * j);
+            UNROLL(2)
+            for (uint32_t half = 0; half < 2; half++) {
+                c[half][t] = add_group(c[half][t], w[half], x, bits, j == first);
+                KEEP(c[half][t]);
+            }
+        }
     }
-    return c;
+    UNROLL(4)
+    for (uint32_t t = 0; t < rows; t++)
+        UNROLL(2)
+    for (uint32_t half = 0; half < 2; half++) {
+        __m256i by = bits == 6 ? b[half].a[first / 4] : _mm256_set1_epi16(1);
+        __m256i wide = _mm256_madd_epi16(c[half][t], by);
+        sum[half][t] = first ? _mm256_add_epi32(sum[half][t], wide) : wide;
+    }
 }
 
-CPU_INLINE __m256i dot_6(const struct block_256 *b, const int8_t *q, const struct cpu_block *a)
+/* What takes the zeros of the quants out of a sum. */
+CPU_INLINE __m256i zeros(const struct block_256 *b, const struct cpu_block *a, const uint32_t type)
 {
-    __m256i c = _mm256_slli_epi32(_mm256_madd_epi16(b->both, four_bytes(a->minus_16)), 1);
-#pragma GCC unroll 4
-    for (int j = 0; j < 8; j += 2)
-        c = _mm256_add_epi32(c, _mm256_madd_epi16(dot_groups(b->w, q, j, 2), b->a[j / 4]));
-    return c;
+    if (type == QUANT_Q6_K)
+        return _mm256_slli_epi32(_mm256_madd_epi16(b->both, four_bytes(a->minus_16)), 1);
+    return _mm256_slli_epi32(_mm256_set1_epi32(a->minus_8), CPU_EIGHTS(type));
 }
 
-CPU_INLINE __m256i dot_block(const struct block_256 *b, const int8_t *q, const struct cpu_block *a,
-                             const uint32_t type)
+/* One block of both halves by `rows` rows. */
+CPU_INLINE void add_block(const struct block_256 b[2], const int8_t *q, const struct cpu_block *a,
+                          const uint32_t type, const uint32_t rows, __m256 f[][2])
 {
-    const __m256i one = _mm256_set1_epi16(1);
-    const uint32_t bits = cpu_form_of(type).bits;
-    __m256i c;
-    if (bits == 8)
-        return dot_8(b->w, q);
-    if (bits == 6)
-        return dot_6(b, q, a);
-    if (bits == 4)
-        c = _mm256_madd_epi16(dot_groups(b->w, q, 0, 8), one);
-    else
-        c = _mm256_add_epi32(_mm256_madd_epi16(dot_groups(b->w, q, 0, 4), one),
-                             _mm256_madd_epi16(dot_groups(b->w, q, 4, 4), one));
-    if (quant_zero(type))
-        c = _mm256_add_epi32(c, _mm256_slli_epi32(_mm256_set1_epi32(a->minus_8), CPU_EIGHTS(type)));
-    return c;
+    const struct cpu_form form = cpu_form_of(type);
+    __m256i sum[2][GROUP];
+    UNROLL(8)
+    for (uint32_t first = 0; first < 8; first += form.bits == 4   ? 8
+                                                 : form.bits == 5 ? 4
+                                                 : form.bits == 6 ? 2
+                                                                  : 1)
+        dot_groups(b, q, form.bits, rows, first, sum);
+    UNROLL(4)
+    for (uint32_t t = 0; t < rows; t++)
+        UNROLL(2)
+    for (uint32_t half = 0; half < 2; half++) {
+        __m256i c = sum[half][t];
+        if (form.bits != 8 && quant_zero(type))
+            c = _mm256_add_epi32(c, zeros(&b[half], &a[t], type));
+        __m256 d = _mm256_mul_ps(b[half].d, _mm256_set1_ps(a[t].s));
+        __m256 to = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(c), f[t][half]);
+        if (form.minima)
+            to = _mm256_fmadd_ps(b[half].m, _mm256_set1_ps(a[t].s_sum), to);
+        f[t][half] = to;
+    }
 }
 
-/* Halves first .. end - 1 of the panel by `rows` rows. */
-CPU_INLINE void halves(const struct cpu_part *p, uint32_t row, const uint32_t type, const uint32_t rows,
-                       const uint32_t first, const uint32_t end, __m256 f[2][TILE])
+CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, const uint32_t type, const uint32_t rows)
 {
     const struct ops_weight *w = p->w;
     const struct cpu_form form = cpu_form_of(type);
     const int8_t *q = cpu_rows_q(p->x, row);
     const struct cpu_block *a = cpu_rows_block(p->x, row);
     const uint32_t height = p->x->height;
-    for (uint32_t half = first; half < end; half++)
-        for (uint32_t t = 0; t < rows; t++)
-            f[half][t] = _mm256_setzero_ps();
+    __m256 f[TILE][2];
+    for (uint32_t t = 0; t < rows; t++)
+        f[t][0] = f[t][1] = _mm256_setzero_ps();
     for (uint32_t i = 0; i < w->blocks; i++, q += height * CPU_BLOCK, a += height) {
         const struct cpu_place at = cpu_place(w, p->panel, i, form);
-        for (size_t line = 0; first == 0 && line < form.quants + form.scales; line += 64)
+        struct block_256 b[2];
+        for (size_t line = 0; line < form.quants + form.scales; line += 64)
             _mm_prefetch((const char *)at.quants + PREFETCH + line, _MM_HINT_T0);
-#pragma GCC unroll 1
-        for (uint32_t half = first; half < end; half++) {
-            struct block_256 b;
-            load_block(at, half, type, &b);
-            for (uint32_t t = 0; t < rows; t++) {
-                const struct cpu_block *o = a + t;
-                __m256i c = dot_block(&b, q + t * CPU_BLOCK, o, type);
-                __m256 *to = &f[half][t];
-                *to = _mm256_fmadd_ps(_mm256_mul_ps(b.d, _mm256_set1_ps(o->s)), _mm256_cvtepi32_ps(c), *to);
-                if (form.minima)
-                    *to = _mm256_fmadd_ps(b.m, _mm256_set1_ps(o->s_sum), *to);
-            }
+        load_block(at, 0, type, &b[0]);
+        load_block(at, 1, type, &b[1]);
+        if (rows <= GROUP) {
+            add_block(b, q, a, type, rows, f);
+            continue;
         }
-    }
-}
-
-CPU_INLINE void tile(const struct cpu_part *p, uint32_t row, const uint32_t type, const uint32_t rows)
-{
-    __m256 f[2][TILE];
-    if (rows <= ONE_PASS) {
-        halves(p, row, type, rows, 0, 2, f);
-    } else {
-        halves(p, row, type, rows, 0, 1, f);
-        halves(p, row, type, rows, 1, 2, f);
+#pragma GCC unroll 1
+        for (uint32_t t = 0; t < rows; t += GROUP)
+            add_block(b, q + t * CPU_BLOCK, a + t, type, GROUP, f + t);
     }
     for (uint32_t t = 0; t < rows; t++)
-        lanes_write(p, row + t, v16_pair(f[0][t], f[1][t]));
+        lanes_write(p, row + t, v16_pair(f[t][0], f[t][1]));
 }
 
 CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
@@ -206,8 +225,8 @@ CPU_INLINE void tiles(const struct cpu_part *p, const uint32_t type)
     uint32_t row = p->first, end = p->first + p->n;
     for (; row + TILE <= end; row += TILE)
         tile(p, row, type, TILE);
-    for (; row + 4 <= end; row += 4)
-        tile(p, row, type, 4);
+    for (; row + GROUP <= end; row += GROUP)
+        tile(p, row, type, GROUP);
     if (end - row == 3)
         tile(p, row, type, 3);
     else if (end - row == 2)
