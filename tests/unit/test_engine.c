@@ -549,6 +549,32 @@ Test(engine, loading_tells_how_far_it_is_and_what_it_made)
     rig_close(&rig);
 }
 
+/* What berth check opens: every stage's device, and of the weights next to nothing. */
+Test(engine, a_sample_has_a_row_of_each_matrix_on_every_stage)
+{
+    struct rig rig = rig_open(&rig_shape, &rig_options);
+    struct engine_info whole, info;
+
+    engine_info_get(rig.e, &whole);
+    for (uint32_t stages = 1; stages <= 2; stages++) {
+        struct engine_options o = rig_options;
+        struct engine *e;
+        char err[512] = "";
+
+        o.sample = true;
+        o.stages = stages;
+        cr_assert_eq(engine_open(rig.f, rig.m, &o, NULL, NULL, &e, err, sizeof err), 0, "%s", err);
+        engine_info_get(e, &info);
+        cr_expect_eq(info.n_stages, stages);
+        for (uint32_t s = 0; s < stages; s++)
+            cr_expect_eq(info.stages[s].n_layers, 2 / stages);
+        cr_expect_lt(info.weight_bytes, whole.weight_bytes / 2, "%zu of %zu", info.weight_bytes,
+                     whole.weight_bytes);
+        engine_close(e);
+    }
+    rig_close(&rig);
+}
+
 Test(engine, options_out_of_bounds_are_refused_by_name)
 {
     char err[512] = "";
