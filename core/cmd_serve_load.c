@@ -55,50 +55,54 @@ static char *name_of(const struct config *c, const char *path)
     return name;
 }
 
-static int read_template_file(const char *path, char **ret_text, char *err, size_t errlen)
+static int read_template_file(const char *path, struct buf *text, char *err, size_t errlen)
 {
     char why[900] = "";
-    struct buf text = { 0 };
-    int r = file_read(path, MAX_TEMPLATE_BYTES, &text, why, sizeof why);
-    if (r == 0 && !text.len) {
+    int r = file_read(path, MAX_TEMPLATE_BYTES, text, why, sizeof why);
+    if (r == 0 && !text->len) {
         snprintf(why, sizeof why, "%s: empty", path);
         r = -EINVAL;
     }
-    if (r < 0) {
+    if (r < 0)
         snprintf(err, errlen, "model.chat_template: %s", why);
-        buf_free(&text);
+    return r;
+}
+
+static int parse_template(const struct config *c, struct gguf_str text, struct loaded *l, char *err,
+                          size_t errlen)
+{
+    char why[400];
+    int r = chat_template_parse(text.data, text.len, &l->chat, why, sizeof why);
+    if (r < 0) {
+        snprintf(err, errlen,
+                 "chat template of %s: %s; name a file with another one with --set model.chat_template=FILE "
+                 "(`berth model render --chatml` prints ChatML, which many models understand)",
+                 c->model.chat_template ? c->model.chat_template : l->path, why);
         return r;
     }
-    *ret_text = buf_steal(&text, NULL);
-    return *ret_text ? 0 : -ENOMEM;
+    l->chat_source = strndup(text.data, text.len); /* which has no zero bytes, the parser saw to that */
+    return l->chat_source ? 0 : -ENOMEM;
 }
 
 static int load_template(const struct config *c, const struct gguf *f, struct loaded *l, char *err,
                          size_t errlen)
 {
-    struct gguf_str own = { 0 };
-    char why[400];
+    struct gguf_str text = { 0 };
+    struct buf file = { 0 };
     int r;
     if (c->model.chat_template) {
-        r = read_template_file(c->model.chat_template, &l->chat_source, err, errlen);
-        if (r < 0)
-            return r;
+        r = read_template_file(c->model.chat_template, &file, err, errlen);
+        text = (struct gguf_str){ file.data, file.len };
     } else {
-        r = gguf_get_str(f, "tokenizer.chat_template", &own, err, errlen);
-        if (r < 0)
-            return r;
-        if (r == 0)
+        r = gguf_get_str(f, "tokenizer.chat_template", &text, err, errlen);
+        if (r == 0) {
             log_write(LOG_WARN, "template", "source=chatml reason=\"the model brings none\"");
-        l->chat_source = r ? strndup(own.data, own.len) : strdup(chat_template_chatml);
-        if (!l->chat_source)
-            return -ENOMEM;
+            text = (struct gguf_str){ chat_template_chatml, strlen(chat_template_chatml) };
+        }
     }
-    r = chat_template_parse(l->chat_source, strlen(l->chat_source), &l->chat, why, sizeof why);
-    if (r < 0)
-        snprintf(err, errlen,
-                 "chat template of %s: %s; name a file with another one with --set model.chat_template=FILE "
-                 "(`berth model render --chatml` prints ChatML, which many models understand)",
-                 c->model.chat_template ? c->model.chat_template : l->path, why);
+    if (r >= 0)
+        r = parse_template(c, text, l, err, errlen);
+    buf_free(&file);
     return r;
 }
 

@@ -196,6 +196,7 @@ static int fill_pieces(struct tokenizer *t, const struct gguf_str *texts, const 
         t->pieces[i] = (struct gguf_str){ at, len };
         at += len;
     }
+    *at = '\0'; /* no piece ends with one, but strndup and its like may look */
     return 0;
 }
 

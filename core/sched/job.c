@@ -4,6 +4,7 @@
 #include "sched/parts.h"
 #include "util/clock.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,19 +216,23 @@ void job_finish_text(struct job *j)
         emit_text(j, text, len, n_tokens);
 }
 
-/* From the best where they tell; false when all are needed and the device does not hand them out. */
-static bool choose(const struct sched *s, struct job *j, const struct job_logits *from,
-                   struct sampler_choice *ret)
+/* From the best where they tell. Returns NULL, or why nothing could be chosen. */
+static const char *choose(const struct sched *s, struct job *j, const struct job_logits *from,
+                          struct sampler_choice *ret)
 {
     struct sampler_best best;
     if (flight_best(from->flight, from->row, from->i, &best) &&
         sampler_choose_best(j->sampler, &best, j->n_seq, ret))
-        return true;
+        return NULL;
     const float *logits = flight_logits(from->flight, from->row);
     if (!logits)
-        return false;
-    sampler_choose(j->sampler, logits + (size_t)from->i * s->n_vocab, j->n_seq, ret);
-    return true;
+        return "the device failed";
+    logits += (size_t)from->i * s->n_vocab;
+    sampler_choose(j->sampler, logits, j->n_seq, ret);
+    /* Weights as they were trained never lead here; an empty answer would hide what is wrong. */
+    if (!isfinite(logits[ret->token]))
+        return "the model computes no numbers (its logits are not finite): is its file damaged?";
+    return NULL;
 }
 
 enum sched_stop job_choose(const struct sched *s, struct job *j, const struct job_logits *from,
@@ -236,10 +241,9 @@ enum sched_stop job_choose(const struct sched *s, struct job *j, const struct jo
     struct sampler_choice choice;
     if (make_room(j) < 0)
         goto out_of_memory;
-    if (!choose(s, j, from, &choice)) {
-        *ret_error = "the device failed";
+    *ret_error = choose(s, j, from, &choice);
+    if (*ret_error)
         return SCHED_STOP_FAILED;
-    }
     j->last_ns = s->now_ns;
     if (!j->first_ns)
         j->first_ns = j->last_ns;

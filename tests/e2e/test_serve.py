@@ -2,10 +2,12 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 
+import gguf
 import pytest
 
 from apikit import chat, eventually, get, post, user
@@ -169,6 +171,20 @@ def test_a_template_of_ones_own(start_server, tmp_path):
     assert chat(server)["usage"]["prompt_tokens"] > 0
     path.write_text("line one\n{% for %}")
     fails(start_server({"model.chat_template": path}, wait=False), "plain.jinja", "line 2", "--chatml")
+    path.write_bytes(b"line one\0line two")
+    fails(start_server({"model.chat_template": path}, wait=False), "plain.jinja", "not valid UTF-8")
+
+
+def test_a_model_that_computes_no_numbers_says_so(start_server, synthetic_model, tmp_path):
+    path = tmp_path / "damaged.gguf"
+    shutil.copy(synthetic_model, path)
+    norm = next(t for t in gguf.GGUFReader(path, "r+").tensors if t.name == "output_norm.weight")
+    norm.data[:] = float("nan")
+    norm.data.flush()
+    server = start_server(model=path)
+    for fields in [{}, {"logprobs": 2}, {"frequency_penalty": 1, "temperature": 1}]:
+        reply = post(server, "/v1/completions", {"prompt": "Hello", "max_tokens": 4, "temperature": 0, **fields})
+        assert reply.status_code == 500 and "computes no numbers" in reply.json()["error"]["message"], reply.text
 
 
 def test_a_model_file_of_any_name(start_server, synthetic_model, tmp_path):
