@@ -91,6 +91,9 @@ static int read_options(struct api *a, char *err, size_t errlen)
     for (size_t i = 0; i < sizeof a->salt / 8; i++)
         memcpy(a->salt + 8 * i, &(uint64_t){ rng_system_seed() }, 8);
     chat_traits_find(a->o.chat, a->o.chat_source, &a->traits);
+    if (strstr(a->o.chat_source, CHAT_CHATML_END) &&
+        tokenizer_find(a->o.tokenizer, CHAT_CHATML_END, strlen(CHAT_CHATML_END)) < 0)
+        a->end_text = CHAT_CHATML_END;
     /* A model whose template lists no tools is told of them in words, and of Hermes' form of calls
      * (prompt.c): then calls are rendered so as well. */
     if (!a->traits.tools && a->traits.format != TOOLCALL_HERMES)

@@ -54,6 +54,8 @@ static void fill_message(struct api_message *m, struct api_choice *c, const stru
     m->kind = ev->kind;
     m->stop = ev->stop;
     m->stop_index = ev->stop_index;
+    if (ev->stop == SCHED_STOP_STRING && ev->stop_index >= c->ex->request.n_asked_stops)
+        m->stop = SCHED_STOP_EOG;
     m->slot = ev->slot;
     m->timings = ev->timings;
     snprintf(m->error, sizeof m->error, "%s", ev->error ? ev->error : "");

@@ -68,9 +68,8 @@ struct api_choice {
     enum sched_stop stop;
     int32_t slot; /* or SCHED_MAIN, the solo session */
     struct sched_timings timings;
-    size_t stop_index;
     struct api_part *parts;
-    size_t n_parts, n_told;
+    size_t stop_index, n_parts, n_told;
     uint32_t n_calls, n_complete; /* announced, and come to their end */
     uint32_t reasoning_tokens;
     struct buf lp[API_LP_LISTS]; /* the dialect's lists of logprobs: all, or for a stream those not written */
@@ -134,6 +133,7 @@ struct api {
     struct http_route *routes;
     struct route_arg *route_args;
     size_t n_routes, longest_piece;
+    const char *end_text; /* ends the answer to a chat though it is no token; or NULL */
     bool draining;
     struct exchange *exchanges;
     uint32_t n_exchanges;

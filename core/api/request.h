@@ -46,8 +46,9 @@ struct api_request {
     int64_t top_k, seed, min_tokens, max_tokens, id_slot, top_logprobs, n, best_of;
     struct sampler_bias *bias;
     size_t n_bias;
-    char *stops[API_MAX_STOPS];
-    size_t stop_lens[API_MAX_STOPS], n_stops;
+    char *stops[API_MAX_STOPS + 1];
+    size_t stop_lens[API_MAX_STOPS + 1], n_stops;
+    size_t n_asked_stops; /* of those; one more is the template's own end of a turn */
     struct api_prompt *prompts;
     size_t n_prompts;
     /* The conversation in a template's terms (prompt.c), owned: messages of role system, user, assistant or

@@ -177,6 +177,21 @@ static bool check_choices(struct exchange *ex)
     return !ex->error.status;
 }
 
+/* A model that is spoken to in ChatML without having been made for it ends its answers in letters. */
+static bool add_end(struct exchange *ex)
+{
+    struct api_request *q = &ex->request;
+    const char *text = ex->api->end_text;
+    q->n_asked_stops = q->n_stops;
+    if (!text || !q->messages || q->ignore_eos)
+        return true;
+    q->stops[q->n_stops] = strdup(text);
+    if (!q->stops[q->n_stops])
+        return false;
+    q->stop_lens[q->n_stops++] = strlen(text);
+    return true;
+}
+
 static void submit_all(struct exchange *ex)
 {
     char err[256] = "";
@@ -184,7 +199,7 @@ static void submit_all(struct exchange *ex)
     size_t n_shown = find_shown(ex, shown);
     if (!check_choices(ex))
         return;
-    if (!make_choices(ex)) {
+    if (!add_end(ex) || !make_choices(ex)) {
         submit_error(ex, -ENOMEM, "out of memory");
         return;
     }

@@ -21,7 +21,7 @@ const char chat_template_chatml[] =
     "{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}"
     "{% endfor %}"
     "{% endif %}"
-    "{{ '<|im_end|>\\n' }}"
+    "{{ '" CHAT_CHATML_END "\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
 

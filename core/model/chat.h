@@ -23,5 +23,6 @@ void chat_template_free(struct chat_template *t);
 int chat_template_render(const struct chat_template *t, const json_t *vars, int64_t now_s, struct buf *out,
                          char *err, size_t errlen);
 
-/* The template used when a model brings none: ChatML. */
+/* The template used when a model brings none: ChatML, and the text by which it ends a turn. */
 extern const char chat_template_chatml[];
+#define CHAT_CHATML_END "<|im_end|>"

@@ -45,3 +45,25 @@ def test_a_chat_stops_at_the_end_of_the_turn(start_server, make_model, family):
     ended = chat(logit_bias={str(ids(end)[0]): 100})
     assert ended["choices"][0]["finish_reason"] == "stop"
     assert not ended["choices"][0]["message"]["content"] and ended["usage"]["completion_tokens"] <= 1
+
+
+def test_chatml_ends_in_letters_where_it_has_no_token(scripted, script, make_model):
+    """A model without a template of its own is spoken to in ChatML, whatever its vocabulary has."""
+    model = make_model(*SHAPE, "--turn", "<start_of_turn>", "--end", "<end_of_turn>")
+    server = scripted("qwen2", {"model.context": 512, "engine.kv_tokens": 2048}, model)
+    script(("Hello", "A buoy.<|im_end|>\n<|im_start|>user\nAnd?"))
+
+    def ask(path, **fields):
+        reply = requests.post(server.url + path, json={"max_tokens": 100, **fields}, timeout=60)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    messages = [{"role": "user", "content": "Hello"}]
+    choice = ask("/v1/chat/completions", messages=messages)["choices"][0]
+    assert choice["message"]["content"] == "A buoy." and choice["finish_reason"] == "stop"
+    message = ask("/v1/messages", messages=messages, model="m", stop_sequences=["sea"])
+    assert message["content"][0]["text"] == "A buoy." and message["stop_reason"] == "end_turn" and message["stop_sequence"] is None
+    message = ask("/v1/messages", messages=messages, model="m", stop_sequences=["sea", "uoy"])
+    assert message["content"][0]["text"] == "A b" and message["stop_sequence"] == "uoy"
+    for path, fields in [("/v1/completions", {"prompt": "Hello"}), ("/v1/chat/completions", {"messages": messages, "ignore_eos": True})]:
+        assert "<|im_end|>" in str(ask(path, **fields)["choices"][0])
