@@ -434,7 +434,7 @@ Test(kv, a_row_sees_what_another_row_of_its_window_writes)
 static void fork_at(const struct shape *shape, uint32_t at)
 {
     struct world w;
-    cr_assert(world_open(&w, shape, any, 2, 3, 20));
+    cr_assert(world_open(&w, shape, any, 2, SPARSE > 1 ? 2 : 3, 20));
     struct sequence a, b;
     sequence_init(&a, &w, 4, 150);
     sequence_init(&b, &w, 4, 150);
@@ -488,6 +488,52 @@ Test(kv, a_copy_touches_only_the_positions_asked_for)
             cr_assert_eq(cells[i], 0, "block %u", b);
     }
     world_close(&w);
+}
+
+/* The first `tokens` positions of block 2 of a sequence, in the form that all devices have; to be freed. */
+static unsigned char *block_of(const struct shape *shape, const char *isa, uint32_t tokens, size_t *ret_bytes)
+{
+    const struct ops_kv_shape kv = {
+        .layers = 1, .heads = shape->kv_heads, .head_dim = shape->head_dim, .blocks = 1, .type = shape->type
+    };
+    struct world w;
+    struct sequence s;
+    if (!world_open(&w, shape, isa, 2, 1, 8))
+        return NULL;
+    *ret_bytes = 2 * (size_t)shape->kv_heads * tokens * shape_of_kv(&kv).row_bytes;
+    unsigned char *cells = malloc(*ret_bytes), *again = malloc(*ret_bytes);
+    cr_assert(cells && again);
+    sequence_init(&s, &w, 3, 64 + tokens);
+    scatter_blocks(&s, 1, 8);
+    s.blocks[1] = 2;
+    feed_alone(&w, &s, 64 + tokens, 50);
+    w.ops->kv_get(w.kv, 2, tokens, cells);
+    w.ops->kv_put(w.kv, 5, tokens, cells); /* and through another block */
+    w.ops->kv_get(w.kv, 5, tokens, again);
+    cr_expect_arr_eq(again, cells, *ret_bytes, "%s, KV type %d", isa, (int)shape->type);
+    sequence_free(&s);
+    world_close(&w);
+    free(again);
+    return cells;
+}
+
+Test(kv, in_host_memory_a_block_is_the_same_bytes_from_every_device)
+{
+    const struct shape *const of[] = { &smol, &shapes[7], &smol_q8 };
+    for (size_t k = 0; k < LENGTH(of); k++) {
+        unsigned char *first = NULL;
+        for (size_t i = 0; i < LENGTH(vector); i++) {
+            size_t bytes = 0;
+            unsigned char *cells = block_of(of[k], vector[i], 21, &bytes);
+            if (first && cells)
+                cr_expect_arr_eq(cells, first, bytes, "%s, KV type %d", vector[i], (int)of[k]->type);
+            if (first || !cells)
+                free(cells);
+            else
+                first = cells;
+        }
+        free(first);
+    }
 }
 
 Test(kv, refuses_impossible_pools)
