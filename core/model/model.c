@@ -306,6 +306,21 @@ static int take_tensors(struct model_reader *r)
     return check_leftover(r);
 }
 
+/* Large models are handed out in parts, each a file that looks like a whole one. */
+static int check_whole(struct model_reader *r)
+{
+    uint32_t parts = 1, part = 0;
+    int e = gguf_get_u32(r->f, "split.count", &parts, r->err, r->errlen);
+    if (e >= 0)
+        e = gguf_get_u32(r->f, "split.no", &part, r->err, r->errlen);
+    if (e >= 0 && parts > 1)
+        e = model_refuse(r, -ENOTSUP,
+                         "key split.count: the file is part %" PRIu64 " of %" PRIu32
+                         ", this build reads models of one file (llama-gguf-split --merge joins them)",
+                         (uint64_t)part + 1, parts);
+    return e < 0 ? e : 0;
+}
+
 static int take_names(struct model_reader *r)
 {
     struct gguf_str arch, name = { "", 0 };
@@ -348,7 +363,9 @@ int model_read(const struct gguf *f, struct model **ret_model, char *err, size_t
         return -ENOMEM;
     }
 
-    e = take_names(&r);
+    e = check_whole(&r);
+    if (e == 0)
+        e = take_names(&r);
     if (e == 0)
         e = take_hyperparameters(&r);
     if (e == 0)

@@ -380,6 +380,23 @@ Test(model, keys_that_would_change_the_computation_are_refused)
                        "yarn_beta_fast: 0.0001 is outside");
 }
 
+static void expect_part_refused(uint32_t parts, int error, const char *message)
+{
+    struct gguf_write w = { 0 };
+    struct bytes file;
+    tiny_keys(&w, &small);
+    write_u32(&w, "split.count", parts);
+    write_u32(&w, "split.no", parts - 1);
+    file = write_finish(&w, NULL); /* a part has few of the tensors, here none */
+    expect_refused(&file, error, message);
+}
+
+Test(model, a_part_of_a_model_is_told_from_a_broken_one)
+{
+    expect_part_refused(3, -ENOTSUP, "key split.count: the file is part 3 of 3, this build");
+    expect_part_refused(1, -EINVAL, "tensor token_embd.weight is missing");
+}
+
 Test(model, a_rope_scaling_this_build_does_not_compute_is_named)
 {
     struct tiny_shape s = small;
