@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not EMULATED.exists(), reason="this build has no
 
 
 def say(server, body):
-    reply = requests.post(f"{server.url}/v1/completions", json={"max_tokens": 12, **body}, timeout=120)
+    reply = requests.post(f"{server.url}/v1/completions", json={"max_tokens": 6, **body}, timeout=120)
     assert reply.status_code == 200, reply.text
     choice = reply.json()["choices"][0]
     return choice["text"], choice["logprobs"]
