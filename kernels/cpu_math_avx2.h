@@ -67,14 +67,14 @@ V16_FN v16f v16_load_bf16(const uint16_t *p)
                     _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16)));
 }
 
-V16_FN v16f v16_load_byte(const uint8_t *p, uint32_t i)
+V16_FN v16f v16_load_bits(const uint8_t *p, uint32_t from, uint32_t mask)
 {
-    const __m256i byte = _mm256_set1_epi32(255);
-    __m128i by = _mm_cvtsi32_si128((int)(8 * i));
+    const __m256i bits = _mm256_set1_epi32((int)mask);
+    __m128i by = _mm_cvtsi32_si128((int)from);
     __m256i lo = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *)p), by);
     __m256i hi = _mm256_srl_epi32(_mm256_loadu_si256((const __m256i *)(p + 32)), by);
-    return v16_pair(_mm256_cvtepi32_ps(_mm256_and_si256(lo, byte)),
-                    _mm256_cvtepi32_ps(_mm256_and_si256(hi, byte)));
+    return v16_pair(_mm256_cvtepi32_ps(_mm256_and_si256(lo, bits)),
+                    _mm256_cvtepi32_ps(_mm256_and_si256(hi, bits)));
 }
 
 V16_FN v16f v16_add(v16f a, v16f b)

@@ -50,11 +50,12 @@ V16_FN v16f v16_load_bf16(const uint16_t *p)
     return _mm512_castsi512_ps(_mm512_slli_epi32(u, 16));
 }
 
-/* 16 groups of 4 unsigned bytes: byte `i` (0..3) of each group. */
-V16_FN v16f v16_load_byte(const uint8_t *p, uint32_t i)
+/* 16 groups of 4 bytes, each a number of 32 bits, little endian: of each its bits from `from` on by `mask`.
+ */
+V16_FN v16f v16_load_bits(const uint8_t *p, uint32_t from, uint32_t mask)
 {
-    __m512i u = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128((int)(8 * i)));
-    return _mm512_cvtepi32_ps(_mm512_and_si512(u, _mm512_set1_epi32(255)));
+    __m512i u = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128((int)from));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(u, _mm512_set1_epi32((int)mask)));
 }
 
 V16_FN v16f v16_add(v16f a, v16f b)

@@ -65,11 +65,11 @@ V16_FN v16f v16_load_bf16(const uint16_t *p)
     return r;
 }
 
-V16_FN v16f v16_load_byte(const uint8_t *p, uint32_t i)
+V16_FN v16f v16_load_bits(const uint8_t *p, uint32_t from, uint32_t mask)
 {
     v16f r;
     for (uint32_t lane = 0; lane < 16; lane++)
-        r.v[lane] = (float)p[4 * lane + i];
+        r.v[lane] = (float)(p[4 * lane + from / 8] >> from % 8 & mask);
     return r;
 }
 

@@ -61,6 +61,9 @@ static size_t place_rows(const struct product *p, uint32_t n, unsigned char *at,
     size_t q = p->quantized ? round_up(whole * p->cols) : 0;
     size_t block = p->quantized ? round_up(whole * (p->cols / CPU_BLOCK) * sizeof *rows->block) : 0;
     size_t f = p->floats ? round_up((size_t)n * p->cols * sizeof *rows->f) : 0;
+    size_t outlier = p->quantized && p->m->outliers
+                         ? round_up((size_t)n * cpu_outliers(p->cols) * sizeof *rows->outlier)
+                         : 0;
     *rows = (struct cpu_rows){ .cols = p->cols, .height = height };
     if (at && q) {
         rows->q = (int8_t *)at;
@@ -68,7 +71,9 @@ static size_t place_rows(const struct product *p, uint32_t n, unsigned char *at,
     }
     if (at && f)
         rows->f = (float *)(void *)(at + q + block);
-    return q + block + f;
+    if (at && outlier)
+        rows->outlier = (struct cpu_outlier *)(void *)(at + q + block + f);
+    return q + block + f + outlier;
 }
 
 /* Panel number `panel` of all weights one after the other, by n rows from `first`. */
@@ -88,10 +93,13 @@ static void multiply_panel(const struct product *p, const struct cpu_rows *rows,
                              .out = m->out[j],
                              .add = m->add,
                              .scratch = scratch };
-    if (weight_takes_floats(p, m->weight[j]))
+    if (weight_takes_floats(p, m->weight[j])) {
         p->k->floats(&part);
-    else
-        p->k->quantized(&part);
+        return;
+    }
+    p->k->quantized(&part);
+    if (rows->outlier)
+        p->k->outliers(&part);
 }
 
 static void multiply_piece(const struct product *p, const struct cpu_rows *rows, uint32_t piece,

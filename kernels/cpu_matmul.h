@@ -19,7 +19,9 @@
  * with d, m of the weight and s of the activations; the sum inside a block is of integers and exact. For the
  * types whose scales and minima are whole numbers a, b times d, m of 256 columns, d * a and -(m * b) take
  * their place, which are exact; the sum of a Q6_K block is a0 * (sum over 16) + a1 * (sum over 16), below
- * 2^24. Float activations: column c is added to sum c % 4 by fma, then (f0 + f1) + (f2 + f3). */
+ * 2^24. Where outliers are set apart (ops_matmul.outliers) their q is 0, and the output, bias and residual
+ * included, is at last added g: g = fma(x, w, g) outlier after outlier from 0, w dequantized. Float
+ * activations: column c is added to sum c % 4 by fma, then (f0 + f1) + (f2 + f3). */
 #pragma once
 #include "cpu.h"
 #include "quant.h"
@@ -124,6 +126,18 @@ struct cpu_block {
     int16_t minus_16[2]; /* -16 * sum(q) of the first 16 and of the others, for Q6_K */
 };
 
+/* What is set apart of a row: x stands for the 0 in its column. */
+struct cpu_outlier {
+    uint32_t col;
+    float x;
+};
+
+/* Of a row. */
+static inline uint32_t cpu_outliers(uint32_t cols)
+{
+    return (cols + OPS_OUTLIER_SPAN - 1) / OPS_OUTLIER_SPAN;
+}
+
 /* Prepared rows; what no weight of the product needs is NULL. Quantized rows lie in tiles of `height` rows,
  * block after block, the tile's rows of a block together: a kernel that takes a block of several rows finds
  * them side by side. */
@@ -132,8 +146,14 @@ struct cpu_rows {
     uint32_t height; /* CPU_TILE, or all rows where they are 8 or fewer; whole tiles have their memory */
     float *f;        /* [row][cols] */
     int8_t *q;       /* [tile][block][row in tile][32] */
-    struct cpu_block *block; /* [tile][block][row in tile] */
+    struct cpu_block *block;     /* [tile][block][row in tile] */
+    struct cpu_outlier *outlier; /* [row][cpu_outliers(cols)], columns ascending */
 };
+
+static inline struct cpu_outlier *cpu_rows_outliers(const struct cpu_rows *x, uint32_t row)
+{
+    return x->outlier + (size_t)row * cpu_outliers(x->cols);
+}
 
 /* Block 0 of a row; the next block is 32 * height bytes, or height blocks, further. */
 static inline int8_t *cpu_rows_q(const struct cpu_rows *x, uint32_t row)
@@ -167,6 +187,7 @@ struct cpu_matmul_kernels {
                     float *work);
     void (*quantized)(const struct cpu_part *p);   /* quantized weights by x->q */
     void (*floats)(const struct cpu_part *p);      /* any weights by x->f */
+    void (*outliers)(const struct cpu_part *p);    /* adds quantized weights by x->outlier */
     size_t (*scratch)(const struct ops_weight *w); /* NULL: none */
     /* A row of norm_add; work holds cols floats. */
     void (*norm_add)(const float *x, const float *norm, float eps, uint32_t cols, float *work, float *out);

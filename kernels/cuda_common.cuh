@@ -123,11 +123,24 @@ struct cuda_scale {
     float s_sum; /* s * sum(q) */
 };
 
+/* What is set apart of a row: x stands for the 0 in its column. */
+struct cuda_outlier {
+    uint32_t col;
+    float x;
+};
+
+/* Of a row. */
+static inline __host__ __device__ uint32_t cuda_outliers(uint32_t cols)
+{
+    return (cols + OPS_OUTLIER_SPAN - 1) / OPS_OUTLIER_SPAN;
+}
+
 /* Prepared rows; what no weight of the product needs is NULL. */
 struct cuda_rows {
     float *f;                 /* [row][cols] */
     int8_t *q;                /* [row][cols] */
     struct cuda_scale *scale; /* [row][blocks] */
+    struct cuda_outlier *outlier; /* [row][cuda_outliers(cols)], columns ascending */
 };
 
 struct cuda_matrix {

@@ -26,8 +26,10 @@ static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t c
     const size_t values = (size_t)m->n * cols, blocks = values / CUDA_BLOCK;
     const size_t f = floats ? round_up(values * sizeof *x->f) : 0;
     const size_t q = quantized ? round_up(values) : 0;
-    const size_t scale = quantized ? blocks * sizeof *x->scale : 0;
-    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale, "rows of a product");
+    const size_t scale = quantized ? round_up(blocks * sizeof *x->scale) : 0;
+    const size_t outlier =
+        quantized && m->outliers ? (size_t)m->n * cuda_outliers(cols) * sizeof *x->outlier : 0;
+    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale + outlier, "rows of a product");
     if (!at)
         return false;
     *x = cuda_rows{};
@@ -37,6 +39,8 @@ static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t c
         x->q = (int8_t *)(at + f);
         x->scale = (struct cuda_scale *)(at + f + q);
     }
+    if (outlier)
+        x->outlier = (struct cuda_outlier *)(at + f + q + scale);
     return true;
 }
 

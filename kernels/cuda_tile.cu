@@ -142,6 +142,17 @@ static __device__ __forceinline__ void add_block(const struct tile_shared<TYPE> 
     }
 }
 
+/* Where sum i of a thread's 32, f[i / 16][i / 4 % 4][i % 4], lies in its warp's 32 by 32. */
+static __device__ __forceinline__ uint32_t sum_row(uint32_t i)
+{
+    return 16 * (i / 16) + threadIdx.x % 32 / 4 + 8 * (i % 4 / 2);
+}
+
+static __device__ __forceinline__ uint32_t sum_token(uint32_t i)
+{
+    return 8 * (i / 4 % 4) + 2 * (threadIdx.x % 4) + i % 2;
+}
+
 template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) tile(struct cuda_product p)
 {
     GPU_SHARED(struct tile_shared<TYPE>, stage, [1]);
@@ -165,11 +176,16 @@ template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) tile(
     }
 #pragma unroll
     for (uint32_t i = 0; i < 32; i++) {
-        const uint32_t e = i % 4, k = i / 4 % 4, high = i / 16;
-        const uint32_t row = first_row + warp_row + 16 * high + threadIdx.x % 32 / 4 + 8 * (e / 2);
-        const uint32_t token = first_token + warp_token + 8 * k + 2 * (threadIdx.x % 4) + e % 2;
+        const uint32_t row = first_row + warp_row + sum_row(i),
+                       token = first_token + warp_token + sum_token(i);
         if (row < w.rows && token < p.n)
-            write_sum(w, token, row, p.add, f[high][k][e]);
+            write_sum(w, token, row, p.add, f[i / 16][i / 4 % 4][i % 4]);
+    }
+    for (uint32_t i = 0; p.x.outlier && i < 32; i++) {
+        const uint32_t row = first_row + warp_row + sum_row(i),
+                       token = first_token + warp_token + sum_token(i);
+        if (row < w.rows && token < p.n)
+            add_outliers<TYPE>(p, w, token, row);
     }
 }
 

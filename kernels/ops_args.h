@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPS_BLOCK_TOKENS 64u /* tokens per KV block */
-#define OPS_MAX_OUT 3u       /* matrices that may share one input (q, k, v) */
+#define OPS_BLOCK_TOKENS 64u  /* tokens per KV block */
+#define OPS_MAX_OUT 3u        /* matrices that may share one input (q, k, v) */
+#define OPS_OUTLIER_SPAN 256u /* columns, of which one may be an outlier */
 
 struct ops_dev;    /* a device */
 struct ops_weight; /* a matrix in the device's layout */
@@ -59,6 +60,11 @@ struct ops_matmul {
     const struct ops_weight *weight[OPS_MAX_OUT];
     const float *bias[OPS_MAX_OUT]; /* one for each row of the weight, added to the whole sum; NULL: none */
     float *out[OPS_MAX_OUT];
+    /* Of every OPS_OUTLIER_SPAN columns of the prepared row, the last ones being what is left, the first of
+     * those farthest from 0 is multiplied as a float instead of being quantized with the others, and what it
+     * gives is added last. For models whose activations are large in a few columns: one of those makes all
+     * numbers that share its scale coarse. No effect on products with float weights or float activations. */
+    bool outliers;
     bool add; /* out += : the residual. Each element gets one float addition, after its sum and bias */
 };
 

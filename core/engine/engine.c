@@ -106,6 +106,7 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->n_vocab = m->n_vocab;
     e->rope_dims = m->rope_dims;
     e->rope_halves = m->rope == MODEL_ROPE_HALVES;
+    e->outliers = m->outliers;
     e->rms_eps = m->rms_eps;
     e->embd_scale = m->embd_scale;
     e->attn_scale = m->attn_scale;

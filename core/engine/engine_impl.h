@@ -99,6 +99,7 @@ struct engine {
     const struct ops *ops;
     uint32_t n_layers, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, rope_dims;
     bool rope_halves;
+    bool outliers; /* struct ops_matmul's, for the products of its layers */
     float rms_eps, embd_scale, attn_scale;
     enum ops_prepare gate;
     uint32_t window; /* of layers that have one */

@@ -16,11 +16,11 @@ def log_softmax(x):
 
 
 # How many of the listed logprobs are looked at, the most they may be off, and the margin above which the greedy token must be
-# the reference's. Exact mode: as for the model that `make run` brings (tests/unit/test_logits.c). That one's bounds for int8
-# activations, 0.35 and 0.7, this model does not keep: one logprob is off by 0.41, one token lost at 0.71. Its feed forward has
-# larger outliers, and a block of 32 numbers with one of them is quantized coarsely; llama.cpp loses more: docs/accuracy.md.
+# the reference's: as for the model that `make run` brings (tests/unit/test_logits.c), but for a margin of 0.75 instead of 0.7
+# with int8 activations. At one place, where the margin is 0.714, the least rounding is amplified a hundredfold: whether that
+# token is kept is chance, docs/accuracy.md says how much of one.
 @pytest.mark.long
-@pytest.mark.parametrize("mode, count, most, margin", [("exact", 32, 5e-3, 0.02), ("usual", 8, 0.45, 0.75)])
+@pytest.mark.parametrize("mode, count, most, margin", [("exact", 32, 5e-3, 0.02), ("usual", 8, 0.35, 0.75)])
 def test_logits_are_the_reference_s(logits_of, gemma_model, mode, count, most, margin):
     worst = lost = same = 0
     for case in CASES:

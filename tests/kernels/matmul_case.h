@@ -125,6 +125,7 @@ TEST_FN void dut_close(struct dut *d)
 struct product_case {
     enum ops_prepare prepare;
     bool add, biased; /* some outputs have a bias */
+    bool outliers;
     uint32_t n, cols, count;
     uint32_t type[OPS_MAX_OUT], rows[OPS_MAX_OUT];
     unsigned char *weight[OPS_MAX_OUT];
@@ -163,6 +164,7 @@ TEST_FN void case_random(struct rng *r, struct product_case *c)
     c->prepare = (enum ops_prepare)rng_range(r, OPS_PLAIN, OPS_GEGLU);
     c->biased = rng_range(r, 0, 1);
     c->add = rng_next(r) & 1;
+    c->outliers = rng_next(r) & 1;
     c->n = rng_range(r, 1, 33);
     c->cols = how == 0   ? rng_range(r, 1, 300)
               : how == 1 ? 32 * rng_range(r, 1, 12)
@@ -214,7 +216,9 @@ TEST_FN bool case_run(const struct product_case *c, struct dut *d, uint32_t firs
     float *x = dut_upload(d, c->x + (size_t)first * c->cols, (size_t)n * c->cols);
     float *x2 = dut_upload(d, c->x2 + (size_t)first * c->cols, (size_t)n * c->cols);
     float *norm = dut_upload(d, c->norm, c->cols);
-    struct ops_matmul m = { .prepare = c->prepare, .x = x, .n = n, .count = c->count, .add = c->add };
+    struct ops_matmul m = {
+        .prepare = c->prepare, .x = x, .n = n, .count = c->count, .outliers = c->outliers, .add = c->add
+    };
     struct ops_weight *w[OPS_MAX_OUT] = { 0 };
     float *bias[OPS_MAX_OUT] = { 0 };
     if (c->prepare == OPS_SWIGLU || c->prepare == OPS_GEGLU)
