@@ -15,6 +15,7 @@ import forward  # noqa: E402
 # In every run: all architectures with one type, all types with some architecture. The others are marked long.
 OFTEN = {
     "Q8_0": list(architectures.ARCHITECTURES),
+    "F32": ["llama-factors"],
     "F16": ["qwen3"],
     "BF16": ["qwen2"],
     "Q4_0": ["llama"],
