@@ -19,7 +19,7 @@
 /* The same on a device, whose pool takes its memory at once, used or not: more is worth having there. */
 #define DEVICE_KV_TOKENS_AUTO (1u << 20)
 #define DEVICE_SPARE_BYTES (512ull << 20)
-#define CONTEXT_UNKNOWN 4096u /* of a model that does not say what it was trained for */
+#define CONTEXT_LEAST 16u /* as for model.context */
 #define MAX_TEMPLATE_BYTES (4ul << 20)
 
 static int find_model(const struct config *c, char **ret_path, char *err, size_t errlen)
@@ -141,6 +141,30 @@ static int find_device(const struct config *c, struct loaded *l, char *err, size
     return r;
 }
 
+/* What is neither weights nor pool. */
+static uint64_t spare_of(const struct loaded *l)
+{
+    return strcmp(l->device, "cuda") == 0 ? DEVICE_SPARE_BYTES : SPARE_BYTES;
+}
+
+static int no_room(const struct loaded *l, uint64_t kv, uint64_t context, uint64_t token, uint64_t available,
+                   uint64_t fit, char *err, size_t errlen)
+{
+    bool cuda = strcmp(l->device, "cuda") == 0;
+    char hint[128] = "";
+    if (fit >= CONTEXT_LEAST)
+        snprintf(hint, sizeof hint,
+                 "; lower it with --set model.context=N --set engine.kv_tokens=N (at most %" PRIu64 " fit)",
+                 fit);
+    snprintf(err, errlen,
+             "a key-value pool of %" PRIu64 " tokens (context %" PRIu64 ") needs %" PRIu64
+             " MB, the model %" PRIu64 " MB and what they work with %" PRIu64 " MB, but %" PRIu64
+             " MB are available%s%s",
+             kv, context, mb(kv * token), mb(l->file_bytes), mb(spare_of(l)), mb(available),
+             cuda ? " on the device" : "", hint);
+    return -ENOMEM;
+}
+
 /* How long the context and how large the pool: what the config says, else what the model and the memory
  * allow. */
 static int choose_sizes(const struct config *c, const struct model *m, struct loaded *l, char *err,
@@ -149,12 +173,11 @@ static int choose_sizes(const struct config *c, const struct model *m, struct lo
     uint64_t token = engine_kv_token_bytes(m, c->engine.kv_type);
     bool cuda = strcmp(l->device, "cuda") == 0;
     uint64_t available = cuda ? l->device_memory : machine_memory_available();
-    uint64_t beside = l->file_bytes + (cuda ? DEVICE_SPARE_BYTES : SPARE_BYTES);
+    uint64_t beside = l->file_bytes + spare_of(l);
     uint64_t most = cuda ? DEVICE_KV_TOKENS_AUTO : KV_TOKENS_AUTO;
     uint64_t for_kv = !available ? UINT64_MAX : available > beside ? available - beside : 0;
     uint64_t may = !available || for_kv < available / 2 ? for_kv : available / 2;
     uint64_t may_tokens = token ? may / token : 0;
-    uint64_t trained = m->context_train ? m->context_train : CONTEXT_UNKNOWN;
     uint64_t context, kv;
 
     if (!token) {
@@ -169,7 +192,8 @@ static int choose_sizes(const struct config *c, const struct model *m, struct lo
         context = (uint64_t)c->model.context;
     } else {
         uint64_t bound = c->engine.kv_tokens != CONFIG_AUTO ? (uint64_t)c->engine.kv_tokens : may_tokens;
-        context = trained < bound ? trained : bound;
+        context = m->context_train < bound ? m->context_train : bound;
+        context = context > CONTEXT_LEAST ? context : CONTEXT_LEAST;
     }
     if (c->engine.kv_tokens != CONFIG_AUTO) {
         kv = (uint64_t)c->engine.kv_tokens;
@@ -177,20 +201,12 @@ static int choose_sizes(const struct config *c, const struct model *m, struct lo
         kv = may_tokens < most ? may_tokens : most;
         kv = kv > context ? kv : context;
     }
-    if (context < 16 || kv > for_kv / token) {
-        snprintf(err, errlen,
-                 "a key-value pool of %" PRIu64 " tokens (context %" PRIu64 ") needs %" PRIu64
-                 " MB and the model %" PRIu64 " MB, but %" PRIu64
-                 " MB are available%s; lower it with --set model.context=N --set engine.kv_tokens=N "
-                 "(at most %" PRIu64 " fit)",
-                 kv, context, mb(kv * token), mb(l->file_bytes), mb(available), cuda ? " on the device" : "",
-                 for_kv / token);
-        return -ENOMEM;
-    }
-    if (context > trained)
+    if (kv > for_kv / token)
+        return no_room(l, kv, context, token, available, for_kv / token, err, errlen);
+    if (context > m->context_train)
         log_write(LOG_WARN, "context",
-                  "tokens=%" PRIu64 " trained=%" PRIu64 " reason=\"longer than the model was trained for\"",
-                  context, trained);
+                  "tokens=%" PRIu64 " trained=%" PRIu32 " reason=\"longer than the model was trained for\"",
+                  context, m->context_train);
     l->context = (uint32_t)context;
     l->kv_tokens = (uint32_t)kv;
     return 0;

@@ -55,7 +55,15 @@ def test_what_does_not_fit_on_the_device_is_said(start_server):
     server = start_server({"engine.device": "cuda", "engine.kv_tokens": 1 << 22}, binary=EMULATED, wait=False,
                           env={"CUDAHOST_MEMORY": "600"})
     assert server.process.wait(60) == 1
-    assert "MB are available on the device" in server.log
+    assert "work with 512 MB, but 600 MB are available on the device; lower it" in server.log
+    server = start_server({"engine.device": "cuda"}, binary=EMULATED, wait=False, env={"CUDAHOST_MEMORY": "512"})
+    assert server.process.wait(60) == 1
+    assert server.log.endswith("but 512 MB are available on the device")  # and no advice that could not help
+
+
+def test_the_pool_is_as_large_as_the_device_has_memory_for(start_server):
+    server = start_server({"engine.device": "cuda", "engine.threads": 1}, binary=EMULATED, env={"CUDAHOST_MEMORY": "530"})
+    assert 12 <= int(server.ready["kv_mb"]) <= 530 - 512
 
 
 def test_a_lost_device_fails_requests_and_turns_readiness_off(start_server, tmp_path):

@@ -143,6 +143,11 @@ def test_a_context_beyond_training_is_allowed_and_said(start_server):
     assert server.ready["context"] == "20000" and "longer than the model was trained for" in server.log
 
 
+def test_a_model_trained_for_next_to_nothing_has_the_least_context(start_server, make_model):
+    server = start_server(model=make_model("--context", 1, "--layers", 1))
+    assert server.ready["context"] == "16" and "trained=1 " in server.log
+
+
 def test_stages_share_the_layers_and_change_no_answer(start_server):
     body = {"messages": user("one answer"), "temperature": 0, "max_tokens": 32, "ignore_eos": True}
     answers = []
