@@ -54,10 +54,11 @@ static size_t put_head(char *dst, size_t dstlen, enum log_level level, const cha
     return n < 0 ? 0 : (size_t)n < dstlen ? (size_t)n : dstlen - 1;
 }
 
-/* How a control character is written, or NULL for any other. */
-static const char *escape_of(unsigned char c, char tmp[8])
+/* How a control character, or a byte that is no UTF-8, is written; NULL for a character of `len` bytes as it
+ * is. */
+static const char *escape_of(unsigned char c, unsigned len, char tmp[8])
 {
-    if (c >= 0x20 && c != 0x7F)
+    if (len && c >= 0x20 && c != 0x7F)
         return NULL;
     if (c == '\n')
         return "\\n";
@@ -72,19 +73,23 @@ static const char *escape_of(unsigned char c, char tmp[8])
 /* Copies src cleaned into dst, whole characters only, and closes the line. Returns its length. */
 static size_t put_clean_line(char *dst, size_t dstlen, const char *src)
 {
-    size_t n = 0;
+    size_t n = 0, left = strlen(src);
     char tmp[8];
 
-    for (; *src; src++) {
-        const char *escape = escape_of((unsigned char)*src, tmp);
-        size_t add = escape ? strlen(escape) : 1;
+    left -= utf8_incomplete_tail(src, left); /* it may have been cut */
+    while (left) {
+        uint32_t cp;
+        unsigned len = utf8_decode(src, left, &cp);
+        const char *escape = escape_of((unsigned char)*src, len, tmp);
+        size_t add = escape ? strlen(escape) : len;
 
         if (n + add > dstlen - 1)
             break;
         memcpy(dst + n, escape ? escape : src, add);
         n += add;
+        src += len ? len : 1;
+        left -= len ? len : 1;
     }
-    n -= utf8_incomplete_tail(dst, n); /* either copy may have cut a character */
     dst[n++] = '\n';
     return n;
 }

@@ -14,8 +14,8 @@ enum log_level log_level_get(void);
 int log_level_parse(const char *text, enum log_level *ret_level);
 
 /* Writes `2026-01-31T12:00:00.123Z level event key=value ...`. `fmt` holds the pairs: "port=%d model=%s".
- * Text from outside must be passed through log_quote. Line breaks and control characters in the finished
- * line are written as \n, \x1b and so on, and a line is cut at 8,192 bytes. */
+ * Text from outside must be passed through log_quote. Line breaks, control characters and bytes that are
+ * no UTF-8 are written as \n, \x1b and so on in the finished line, which is cut at 8,192 bytes. */
 __attribute__((format(printf, 3, 4))) void log_write(enum log_level level, const char *event, const char *fmt,
                                                      ...);
 

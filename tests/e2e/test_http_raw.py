@@ -185,6 +185,15 @@ def test_a_last_reply_arrives_whole_although_the_client_sends_on(http):
         assert peer.closed()
 
 
+def test_bytes_of_a_path_that_are_no_text_are_shown_as_such_in_the_log(start_http):
+    http = start_http()
+    with http.connect() as peer:
+        peer.send(b"GET /\xf7\xc3\xa9 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert peer.read_reply().status in (400, 404)
+    http.stop()
+    assert 'path="/\\xf7' in http.errors, http.errors
+
+
 def test_a_thousand_damaged_requests_do_no_harm(http):
     """Valid requests with bytes flipped, cut out, doubled and cut off, sent in pieces, some left at once."""
     rng = random.Random(5)

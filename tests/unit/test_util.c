@@ -539,6 +539,19 @@ Test(log, an_entry_is_one_line_whatever_it_holds)
     cr_expect_eq(strchr(text, '\n'), text + strlen(text) - 1);
 }
 
+Test(log, an_entry_is_utf_8_whatever_it_holds)
+{
+    struct capture c;
+    char text[4096], quoted[64];
+
+    capture_begin(&c);
+    log_write(LOG_INFO, "got", "path=%s",
+              log_quote(quoted, sizeof quoted, "/\xF7\xC3\xA9\xC3/\xE2\x82\xAC\xED\xA0\x80"));
+    capture_end(&c, text, sizeof text);
+    cr_expect(strstr(text, "info got path=\"/\\xf7\xC3\xA9\\xc3/\xE2\x82\xAC\\xed\\xa0\\x80\"\n") != NULL,
+              "%s", text);
+}
+
 Test(log, a_long_line_is_cut_between_characters)
 {
     struct capture c;
