@@ -177,7 +177,8 @@ static __device__ __forceinline__ float weight_at(const struct cuda_layout &w, s
         q |= (w.high[block * 4 + c % 4] >> c / 4 & 1) << 4;
     if (form::bits == 6)
         q |= (w.high[block * 8 + c / 16 * 4 + c % 4] >> 2 * (c / 4 % 4) & 3) << 4;
-    return s.d * (float)s.a[c / 16] * (float)(q - (int)form::zero) + s.m;
+    const int a = c < 16 ? s.a[0] : s.a[1]; /* an index would put them into memory */
+    return s.d * (float)a * (float)(q - (int)form::zero) + s.m;
 }
 
 /* After write_sum: what the row's outliers add to an output. */
