@@ -129,15 +129,21 @@ int choose_device(const struct config *c, const char **ret_device, uint64_t *ret
     return r;
 }
 
-/* The one place where auto tells what it settled for. */
+/* What auto settled for, one line. */
+static void tell_cpu(const struct loaded *l, const char *why)
+{
+    if (!l->sample)
+        log_write(LOG_INFO, "device", "using=cpu reason=\"%s\"", why);
+}
+
 static int find_device(const struct config *c, struct loaded *l, char *err, size_t errlen)
 {
     char why[256] = "";
     int r = choose_device(c, &l->device, &l->device_memory, why, sizeof why);
     if (r < 0)
         snprintf(err, errlen, "%s", why);
-    else if (*why && !l->sample)
-        log_write(LOG_INFO, "device", "using=cpu reason=\"%s\"", why);
+    else if (*why)
+        tell_cpu(l, why);
     return r;
 }
 
@@ -257,8 +263,8 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
 }
 
 /* For a sample memory that is not free now is no fault: 1, with what is wanted and free in err. */
-static int size_and_open(const struct config *c, const struct gguf *f, const struct model *m,
-                         struct loaded *l, char *err, size_t errlen)
+static int size_and_open_on(const struct config *c, const struct gguf *f, const struct model *m,
+                            struct loaded *l, char *err, size_t errlen)
 {
     char why[512] = "";
     int r = choose_sizes(c, m, l, err, errlen);
@@ -268,6 +274,23 @@ static int size_and_open(const struct config *c, const struct gguf *f, const str
     if (*why)
         snprintf(err, errlen, "%s", why);
     return r == 0 && later ? 1 : r;
+}
+
+/* auto: a device that is too small, or is lost meanwhile, leaves the CPU. */
+static int size_and_open(const struct config *c, const struct gguf *f, const struct model *m,
+                         struct loaded *l, char *err, size_t errlen)
+{
+    int r = size_and_open_on(c, f, m, l, err, errlen);
+    if (r == 0 || strcmp(l->device, "cpu") == 0 || strcmp(c->engine.device, "auto") != 0)
+        return r;
+    if (l->engine) /* a sample is opened whatever fits */
+        engine_close(l->engine);
+    l->engine = NULL;
+    tell_cpu(l, err);
+    *err = '\0';
+    l->device = "cpu";
+    l->device_memory = 0;
+    return size_and_open_on(c, f, m, l, err, errlen);
 }
 
 static int find_turn_token(const struct config *c, struct loaded *l, char *err, size_t errlen)

@@ -85,8 +85,8 @@ const struct config_key config_keys[] = {
            "made. claude_billing: the first line of Claude Code's system prompt, which differs in every conversation.") },
 
     { "engine.device", CHOICE(engine.device, "\"auto\"", "auto cpu cuda"), UNIT(""), RESTART,
-      HELP("Where the model is computed; auto: on CUDA devices where this build and the machine have them, else, and "
-           "wherever engine.isa names an instruction set, on the CPU.") },
+      HELP("Where the model is computed; auto: on CUDA devices where this build and the machine have them and they "
+           "can hold it, else, and wherever engine.isa names an instruction set, on the CPU.") },
     { "engine.isa", CHOICE(engine.isa, "\"auto\"", "auto amx avx512 avx2 portable ref"), UNIT(""), RESTART,
       HELP("Instruction set of the CPU kernels; auto: the best this machine has. ref: plain loops, for doubts.") },
     { "engine.threads", AUTO(engine.threads, 1, 256), UNIT("threads"), RESTART,

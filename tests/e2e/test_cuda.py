@@ -61,6 +61,17 @@ def test_what_does_not_fit_on_the_device_is_said(start_server):
     assert server.log.endswith("but 512 MB are available on the device")  # and no advice that could not help
 
 
+def test_auto_takes_the_cpu_where_a_device_is_too_small_or_lost_while_loading(start_server, tmp_path):
+    (tmp_path / "lost").touch()
+    for env, why in (({"CUDAHOST_MEMORY": "512"}, "512 MB are available on the device"),
+                     ({"CUDAHOST_LOSE": str(tmp_path / "lost")}, "CUDA device 0")):
+        server = start_server({**SMALL, "engine.device": "auto"}, binary=EMULATED, env=env)
+        assert server.ready["device"].startswith("cpu") and server.log.count("using=cpu reason=") == 1
+        assert why in server.wait_log("using=cpu reason=.*").group(0)
+        assert say(server, {**BODIES[0], "max_tokens": 2})
+        server.stop()
+
+
 def test_the_pool_is_as_large_as_the_device_has_memory_for(start_server):
     server = start_server({"engine.device": "cuda", "engine.threads": 1}, binary=EMULATED, env={"CUDAHOST_MEMORY": "530"})
     assert 12 <= int(server.ready["kv_mb"]) <= 530 - 512
