@@ -23,7 +23,7 @@ static const char *const schemas[] = {
     "\"string\"}}}}, "
     "\"definitions\": {\"list\": {\"anyOf\": [{\"type\": [\"array\", \"number\"]}, {\"type\": "
     "\"string\"}]}}, "
-    "\"allOf\": [{\"$ref\": \"#/$defs/more\"}, {\"$ref\": \"#\"}]}",
+    "\"allOf\": [{\"$ref\": \"#/$defs/more\"}]}",
 };
 
 /* Events as one line: R(..) T(..) C(name)(arguments). or ! for one that breaks. */
