@@ -614,7 +614,8 @@ def test_clients_that_do_not_read_keep_nobody_out(house):
     deaf = [h.start(prompt, n, receive_buffer=4096, logprobs=32) for prompt in prompts]
     eventually(lambda: h.metrics()["live"]["state"] == "waiting for readers" and h.metrics()["live"]["running"] == 2, PATIENCE_S)
     h.ask(h.talk(132).say(50).ids, 24, who=ELSEWHERE)
-    assert [e["reason"] for e in h.events("requeue")] == ["not_read"]
+    # Often one; more where the kernel took another piece of what a client leaves unread, which looks like reading.
+    assert {e["reason"] for e in h.events("requeue")} == {"not_read"}
     for request, prompt in zip(deaf, prompts):
         h.finish(request, prompt, n)
 
