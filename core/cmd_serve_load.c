@@ -132,8 +132,9 @@ int choose_device(const struct config *c, const char **ret_device, uint64_t *ret
 /* What auto settled for, one line. */
 static void tell_cpu(const struct loaded *l, const char *why)
 {
+    char quoted[512];
     if (!l->sample)
-        log_write(LOG_INFO, "device", "using=cpu reason=\"%s\"", why);
+        log_write(LOG_INFO, "device", "using=cpu reason=%s", log_quote(quoted, sizeof quoted, why));
 }
 
 static int find_device(const struct config *c, struct loaded *l, char *err, size_t errlen)
