@@ -68,14 +68,7 @@ __attribute__((always_inline)) static inline struct cpu_form cpu_form_of(uint32_
 /* Calls fn(arguments.., type) with the quantized type as a constant; for other types it does nothing. */
 #define CPU_WITH_TYPE(type, fn, ...)                                                                         \
     switch (type) {                                                                                          \
-        CPU_TYPE_CASE(QUANT_Q4_0, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q4_1, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q5_0, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q5_1, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q8_0, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q4_K, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q5_K, fn, __VA_ARGS__)                                                           \
-        CPU_TYPE_CASE(QUANT_Q6_K, fn, __VA_ARGS__)                                                           \
+        QUANT_CASES(CPU_TYPE_CASE, fn, __VA_ARGS__)                                                          \
     default:                                                                                                 \
         break;                                                                                               \
     }

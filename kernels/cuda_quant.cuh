@@ -53,14 +53,7 @@ template <uint32_t TYPE> struct cuda_quant {
 /* Calls fn<type>(arguments..) for a quantized type. */
 #define CUDA_WITH_TYPE(type, fn, ...)                                                                        \
     switch (type) {                                                                                          \
-        CUDA_TYPE_CASE(QUANT_Q4_0, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q4_1, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q5_0, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q5_1, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q8_0, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q4_K, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q5_K, fn, __VA_ARGS__)                                                          \
-        CUDA_TYPE_CASE(QUANT_Q6_K, fn, __VA_ARGS__)                                                          \
+        QUANT_CASES(CUDA_TYPE_CASE, fn, __VA_ARGS__)                                                         \
     default:                                                                                                 \
         break;                                                                                               \
     }

@@ -19,6 +19,17 @@ enum quant_type {
     QUANT_BF16 = 30,
 };
 
+/* CASE(type, arguments..) for each quantized type, for switches that make a constant of it. */
+#define QUANT_CASES(CASE, ...)                                                                               \
+    CASE(QUANT_Q4_0, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q4_1, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q5_0, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q5_1, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q8_0, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q4_K, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q5_K, __VA_ARGS__)                                                                            \
+    CASE(QUANT_Q6_K, __VA_ARGS__)
+
 /* Block layouts (little endian, no padding). w = weight. Of qs, q[i] of a block of 32 is the low nibble of
  * qs[i] for i < 16 and the high nibble of qs[i-16] after. */
 struct quant_q4_0 { /* w[i] = d * (q[i] - 8) */
