@@ -124,12 +124,18 @@ CPU_INLINE __m256i add_group(__m256i c, __m256i w, __m256i x, const uint32_t bit
     return begins ? pairs : _mm256_add_epi16(c, pairs);
 }
 
+/* As many groups of a block as their sum in 16 bits holds. */
+CPU_INLINE uint32_t groups_at_once(const uint32_t bits)
+{
+    return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+}
+
 /* sum[half][t]: what the first groups of a block, as many as 16 bits hold, are for rows t; then the next
  * ones, in 32 bits. */
 CPU_INLINE void dot_groups(const struct block_256 b[2], const int8_t *q, const uint32_t bits,
                            const uint32_t rows, const uint32_t first, __m256i sum[2][GROUP])
 {
-    const uint32_t n = bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1;
+    const uint32_t n = groups_at_once(bits);
     __m256i c[2][GROUP];
     UNROLL(8)
     for (uint32_t j = first; j < first + n; j++) {
@@ -171,10 +177,7 @@ CPU_INLINE void add_block(const struct block_256 b[2], const int8_t *q, const st
     const struct cpu_form form = cpu_form_of(type);
     __m256i sum[2][GROUP];
     UNROLL(8)
-    for (uint32_t first = 0; first < 8; first += form.bits == 4   ? 8
-                                                 : form.bits == 5 ? 4
-                                                 : form.bits == 6 ? 2
-                                                                  : 1)
+    for (uint32_t first = 0; first < 8; first += groups_at_once(form.bits))
         dot_groups(b, q, form.bits, rows, first, sum);
     UNROLL(4)
     for (uint32_t t = 0; t < rows; t++)
