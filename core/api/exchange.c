@@ -252,6 +252,7 @@ static void stream_open(struct exchange *ex)
 static void answer_error(struct exchange *ex, int status, const char *type, const char *message,
                          const char *param, const char *code)
 {
+    char text[16];
     if (ex->answered)
         return;
     ex->answered = true;
@@ -260,8 +261,10 @@ static void answer_error(struct exchange *ex, int status, const char *type, cons
         stream_write(ex);
         http_stream_end(ex->http);
     } else {
-        if (status == 429 || status == 503)
-            http_reply_header(ex->http, "Retry-After", "1");
+        if (status == 429 || status == 503) {
+            snprintf(text, sizeof text, "%" PRIu32, ex->error.retry_s ? ex->error.retry_s : 1);
+            http_reply_header(ex->http, "Retry-After", text);
+        }
         http_reply_error(ex->http, status, type, message, param, code);
     }
     cancel_jobs(ex);

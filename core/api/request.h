@@ -10,7 +10,8 @@
 #define API_MAX_CHOICES 128 /* answers to one request */
 
 struct api_error {
-    int status; /* 0: none */
+    int status;       /* 0: none */
+    uint32_t retry_s; /* with 429: what the client is told to wait */
     const char *type, *code;
     char param[96];
     char message[480];

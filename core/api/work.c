@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the longest Retry-After: there are clients that take a longer one for a refusal. */
+#define RETRY_MOST_S 30u
+
 static json_t *parse_body(struct exchange *ex)
 {
     char err[256];
@@ -34,11 +37,20 @@ static json_t *parse_body(struct exchange *ex)
     return value;
 }
 
+/* What a client that found no room is told to wait: as long as the queue has stood by now. Agents come back a
+ * handful of times and then give up; so of a queue that does not move they ask ever more rarely. */
+static uint32_t retry_s(const struct exchange *ex)
+{
+    uint64_t s = 1 + sched_oldest_wait_ns(ex->api->o.sched) / NS_PER_S;
+    return s < RETRY_MOST_S ? (uint32_t)s : RETRY_MOST_S;
+}
+
 static void submit_error(struct exchange *ex, int r, const char *err)
 {
     api_fail(ex, NULL, "%s", err);
     if (r == -EAGAIN || r == -EBUSY) {
         ex->error.status = 429;
+        ex->error.retry_s = retry_s(ex);
         ex->error.type = "rate_limit_error";
         ex->error.code = r == -EAGAIN ? "queue_full" : "client_share_exceeded";
     } else if (r != -EINVAL) {

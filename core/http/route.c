@@ -97,6 +97,8 @@ static void answer_denied(struct http_request *r, enum auth_result why)
     case AUTH_MISSING:
     case AUTH_WRONG:
         http_reply_header(r, "WWW-Authenticate", "Bearer realm=\"berth\"");
+        /* Claude Code takes a 401 for a key that is being renewed, and asks for minutes unless told so. */
+        http_reply_header(r, "X-Should-Retry", "false");
         http_reply_error(r, 401, NULL,
                          why == AUTH_MISSING
                              ? "this server wants an API key: Authorization: Bearer KEY, or x-api-key: KEY"

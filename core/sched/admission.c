@@ -55,11 +55,21 @@ int admission_enter(struct admission *a, struct job *j, char *err, size_t errlen
     }
     pthread_mutex_unlock(&a->lock);
     if (r == -EAGAIN)
-        snprintf(err, errlen, "the queue is full (%u requests waiting)", a->queue_max);
+        snprintf(err, errlen, "the queue is full (%u waiting)", a->queue_max);
     else if (r == -EBUSY)
-        snprintf(err, errlen, "this client already holds its share of the queue (%u requests waiting)",
-                 share);
+        snprintf(err, errlen, "this client already holds its share of the queue (%u waiting)", share);
     return r;
+}
+
+uint64_t admission_oldest_ns(struct admission *a)
+{
+    uint64_t oldest = UINT64_MAX;
+    pthread_mutex_lock(&a->lock);
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->jobs[i]->waiting && a->jobs[i]->submit_ns < oldest)
+            oldest = a->jobs[i]->submit_ns;
+    pthread_mutex_unlock(&a->lock);
+    return oldest;
 }
 
 void admission_set_waiting(struct admission *a, struct job *j, bool waiting)

@@ -33,6 +33,8 @@ int admission_init(struct admission *a, uint32_t rows, uint32_t slots, uint32_t 
 void admission_clear(struct admission *a);
 /* Numbers the job and counts it as waiting. -EAGAIN, -EBUSY as in sched_submit. */
 int admission_enter(struct admission *a, struct job *j, char *err, size_t errlen);
+/* When the one that has waited longest came; UINT64_MAX: none waits. */
+uint64_t admission_oldest_ns(struct admission *a);
 void admission_set_waiting(struct admission *a, struct job *j, bool waiting);
 void admission_leave(struct admission *a, struct job *j);
 enum admission_flag { ADMISSION_CANCEL, ADMISSION_PAUSE, ADMISSION_RESUME };

@@ -317,6 +317,12 @@ int sched_submit(struct sched *s, const struct sched_job *job, uint64_t *ret_job
     return 0;
 }
 
+uint64_t sched_oldest_wait_ns(struct sched *s)
+{
+    uint64_t oldest = admission_oldest_ns(&s->admission), now = s->o.now_ns();
+    return oldest < now ? now - oldest : 0;
+}
+
 bool sched_inside_policy(const struct sched *s, struct sched_inside *ret_inside)
 {
     struct policy_inside inside;

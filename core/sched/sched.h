@@ -125,6 +125,8 @@ void sched_stop(struct sched *s);
 /* [any thread] *ret_job names it from now on. -EAGAIN: the queue is full (429); -EBUSY: this client already
  * holds its half of the queue (429); -ENOMEM; -EINVAL (err). on_event may be called before this returns. */
 int sched_submit(struct sched *s, const struct sched_job *job, uint64_t *ret_job, char *err, size_t errlen);
+/* [any thread] For how long, in nanoseconds, the request that waits longest has been there; 0: none waits. */
+uint64_t sched_oldest_wait_ns(struct sched *s);
 /* [any thread] The job ends within one window; unknown ids are ignored. */
 void sched_cancel(struct sched *s, uint64_t job);
 /* [any thread] A paused job generates nothing, and keeps its slot unless another job needs it. */

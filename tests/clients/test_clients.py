@@ -3,6 +3,7 @@ prompt that does not fit ends in a message that says so, not in a storm of retri
 
 What the server's log says of the requests is compared too: each after the first reads what is new and at most one block more.
 """
+import hashlib
 import json
 import re
 import sys
@@ -12,7 +13,7 @@ import anthropic
 import openai
 import pytest
 
-from conftest import BLOCK, CLIENTS
+from conftest import BLOCK, CLIENTS, Berth
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
 from agents_kit import READ, call_text, chat_tool, messages_tool, responses_tool  # noqa: E402
@@ -46,8 +47,8 @@ def lines_of(text):
 CLAUDE = SITE / "claude_agent_sdk" / "_bundled" / "claude"
 
 
-def claude(run, berth, bare, *args):
-    env = {"ANTHROPIC_BASE_URL": berth.url, "ANTHROPIC_API_KEY": "none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}
+def claude(run, berth, bare, *args, key="none"):
+    env = {"ANTHROPIC_BASE_URL": berth.url, "ANTHROPIC_API_KEY": key, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "IS_SANDBOX": "1"}
     done = run([CLAUDE, *(["--bare"] if bare else []), "--model", "berth", "--output-format", "stream-json", "--verbose",
                 "--allowed-tools", "Bash", "-p", *args], env)
     results = [line for line in lines_of(done.stdout) if line.get("type") == "result"]
@@ -75,6 +76,19 @@ def test_claude_code_whose_prompt_does_not_fit(run, script, narrow, bare):
     _, result = claude(run, narrow, bare, ASK)
     assert result["is_error"] and "too long" in result["result"].lower(), result
     storm(narrow.requests(), 4)
+
+
+def test_claude_code_with_a_wrong_key(run, script, start, tmp_path):
+    """It says so at once, instead of asking ten times over four minutes."""
+    keys = tmp_path / "keys"
+    keys.write_text(f"ann:{hashlib.sha256(b'key-of-ann').hexdigest()}\n")
+    keyed = Berth(start(server__keys_file=keys, log__level="debug"))
+    script((ASK, SURE))
+    _, result = claude(run, keyed, True, ASK, key="key-of-bob")
+    assert result["is_error"] and "the API key is not one of this server's" in result["result"], result
+    assert len(re.findall('path="/v1/messages" status=401', keyed.server.log)) == 1, keyed.server.log
+    _, result = claude(run, keyed, True, ASK, key="key-of-ann")
+    assert result["result"] == SURE, result
 
 
 # ---- Codex ----

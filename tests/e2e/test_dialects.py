@@ -55,7 +55,9 @@ def test_keys_and_origins(keyed):
             assert post(keyed, path, body, headers={**headers, "Origin": ORIGIN}).headers["Access-Control-Allow-Origin"] == ORIGIN
             assert post(keyed, path, body, headers=headers).status_code == 200
         for headers in ({}, {"Authorization": "Bearer key-of-bob"}, {"x-api-key": "key-of-bob"}):
-            check_error(post(keyed, path, body, headers=headers), path, 401, {"anthropic": "authentication_error", "openai": "invalid_request_error"})
+            reply = post(keyed, path, body, headers=headers)
+            check_error(reply, path, 401, {"anthropic": "authentication_error", "openai": "invalid_request_error"})
+            assert reply.headers["X-Should-Retry"] == "false"  # or Claude Code says nothing for minutes
         allowed = requests.options(keyed.url + path, headers=preflight, timeout=60)
         assert allowed.status_code == 204 and "POST" in allowed.headers["Access-Control-Allow-Methods"]
         assert allowed.headers["Access-Control-Allow-Origin"] == ORIGIN
@@ -81,6 +83,12 @@ def test_a_full_queue_and_the_end_say_when_to_come_back(start_server):
                     reply = post(server, path, {**body, "stream": stream})
                     assert check_error(reply, path, 429, {"anthropic": "rate_limit_error", "openai": "rate_limit_error"})
                     assert int(reply.headers["Retry-After"]) >= 1, path
+
+        def wait():
+            return int(post(server, "/v1/completions", {"prompt": "x"}).headers["Retry-After"])
+
+        first = wait()
+        eventually(lambda: wait() > first)  # a queue that does not move is asked more rarely
         waiting.close()
     eventually(lambda: idle(server))
     running = raw_post(server, "/v1/completions", {"prompt": "x", "ignore_eos": True})  # until its client leaves
