@@ -78,8 +78,7 @@ static void print_text(const struct bench *b, const struct bench_settings *s, co
     const struct engine_info *info = bench_engine(b);
 
     printf("model            %s: %s, %.1fM parameters\n", s->model, m->arch, (double)m->n_params / 1e6);
-    printf("engine           %s; activations %s, KV %s\n", info->device, s->f32_activations ? "f32" : "int8",
-           s->kv_type);
+    printf("engine           %s; activations %s, KV %s\n", info->device, info->activations, s->kv_type);
     for (uint32_t i = 0; info->n_stages > 1 && i < info->n_stages; i++)
         printf("stage %-10u %s: layers %u-%u\n", i + 1, info->stages[i].device, info->stages[i].first_layer,
                info->stages[i].first_layer + info->stages[i].n_layers - 1);
@@ -124,7 +123,7 @@ static int print_json(const struct bench *b, const struct bench_settings *s, con
         "{s:s, s:s, s:I, s:s, s:i, s:i, s:s, s:s, s:i, s:i, s:i, s:i}", "model", s->model, "architecture",
         bench_model(b)->arch, "parameters", (json_int_t)bench_model(b)->n_params, "device",
         bench_engine(b)->device, "threads", (int)s->threads, "stages", (int)s->stages, "activations",
-        s->f32_activations ? "f32" : "int8", "kv_type", s->kv_type, "prompt", (int)s->prompt, "generate",
+        bench_engine(b)->activations, "kv_type", s->kv_type, "prompt", (int)s->prompt, "generate",
         (int)s->generate, "streams", (int)s->streams, "depth", (int)s->depth);
     int failed;
 
@@ -259,7 +258,7 @@ static int run(const struct request *q)
     s.isa = c->engine.isa;
     s.threads = engine_threads(c);
     s.stages = (uint32_t)c->engine.stages;
-    s.f32_activations = strcmp(c->engine.activations, "f32") == 0;
+    s.activations = c->engine.activations;
     s.any_order = !c->engine.deterministic;
     s.kv_type = c->engine.kv_type;
     code = choose_model(c, q, &found, &s.model) < 0 ? 1 : measure(&s, q);

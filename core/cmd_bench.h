@@ -14,8 +14,8 @@ struct bench_settings {
     uint32_t prompt, generate, streams, depth, rounds, threads, stages;
     const char *device, *isa;
     uint64_t device_memory; /* free on CUDA devices */
-    bool f32_activations, any_order;
-    const char *kv_type;
+    bool any_order;
+    const char *activations, *kv_type;
 };
 
 /* Tokens per second, over all streams; NAN where nothing was to be measured. */

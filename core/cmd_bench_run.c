@@ -44,7 +44,7 @@ static int open_engine(struct bench *b, char *err, size_t errlen)
                                 .isa = s->isa,
                                 .threads = s->threads,
                                 .stages = s->stages,
-                                .f32_activations = s->f32_activations,
+                                .activations = s->activations,
                                 .any_order = s->any_order,
                                 .kv_type = s->kv_type,
                                 .kv_tokens = (uint32_t)kv_tokens,

@@ -247,7 +247,7 @@ static int open_engine(const struct config *c, const struct gguf *f, const struc
         .threads = l->threads,
         .stages = (uint32_t)c->engine.stages,
         .any_order = !c->engine.deterministic,
-        .f32_activations = strcmp(c->engine.activations, "f32") == 0,
+        .activations = c->engine.activations,
         .kv_type = c->engine.kv_type,
         .kv_tokens = l->kv_tokens,
         .max_rows = rows,

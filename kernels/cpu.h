@@ -34,7 +34,7 @@ struct cpu_memory {
 struct ops_dev {
     enum cpu_isa isa;
     bool avx_vnni; /* 256-bit vpdpbusd without AVX-512 */
-    bool f32_activations;
+    enum ops_activations activations;
     uint32_t threads; /* the caller included */
     struct cpu_pool *pool;
     struct cpu_memory *scratch; /* one per thread */

@@ -121,7 +121,7 @@ static int cpu_open(const struct ops_open *how, struct ops_dev **ret_dev, char *
         goto no_memory;
     d->isa = isa;
     d->avx_vnni = has_avx_vnni();
-    d->f32_activations = how->f32_activations;
+    d->activations = how->activations;
     d->threads = how->threads;
     char on[80];
     cpu_part_keep(how->part, how->parts, on, sizeof on);
@@ -152,9 +152,11 @@ static const char *cpu_describe(const struct ops_dev *d)
 
 static const char *cpu_arithmetic(const struct ops_dev *d)
 {
-    if (d->isa == CPU_PORTABLE)
-        return d->f32_activations ? "portable, f32 activations" : "portable, int8 activations";
-    return d->f32_activations ? "vector, f32 activations" : "vector, int8 activations";
+    static const char *const texts[2][3] = {
+        { "vector, int8 activations", "vector, int16 activations", "vector, f32 activations" },
+        { "portable, int8 activations", "portable, int16 activations", "portable, f32 activations" },
+    };
+    return texts[d->isa == CPU_PORTABLE][d->activations];
 }
 
 /* ---- memory ---- */

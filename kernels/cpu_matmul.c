@@ -22,7 +22,8 @@ struct product {
     bool shared;            /* rows prepared once */
     struct cpu_rows rows;   /* the shared ones */
     uint32_t cols;
-    uint32_t chunk; /* rows of a piece */
+    uint32_t terms; /* of each row, quantized */
+    uint32_t chunk; /* rows of input of a piece */
     uint32_t panels, panels_each,
         groups; /* of all weights, one after the other; of a piece; pieces of a chunk */
     size_t work_at, rows_at, scratch_bytes; /* in a thread's scratch: kernel's own, cols floats, rows */
@@ -50,33 +51,30 @@ static const struct cpu_matmul_kernels *kernels_for(enum cpu_isa isa)
 
 static bool weight_takes_floats(const struct product *p, const struct ops_weight *w)
 {
-    return !cpu_weight_is_quantized(w) || p->d->f32_activations;
+    return !cpu_weight_is_quantized(w) || p->d->activations == OPS_F32;
 }
 
-/* Where n rows lie in `at`; returns the bytes they take. at may be NULL, to ask for the size alone. */
+/* Where n rows of input lie in `at`; returns the bytes they take. at may be NULL, to ask for the size alone.
+ */
 static size_t place_rows(const struct product *p, uint32_t n, unsigned char *at, struct cpu_rows *rows)
 {
-    uint32_t height = n <= CPU_TILE / 2 ? n : CPU_TILE;
-    size_t whole = ((size_t)n + height - 1) / height * height;
+    uint32_t quantized = n * p->terms;
+    uint32_t height = quantized <= CPU_TILE / 2 ? quantized : CPU_TILE;
+    size_t whole = ((size_t)quantized + height - 1) / height * height;
     size_t q = p->quantized ? round_up(whole * p->cols) : 0;
     size_t block = p->quantized ? round_up(whole * (p->cols / CPU_BLOCK) * sizeof *rows->block) : 0;
     size_t f = p->floats ? round_up((size_t)n * p->cols * sizeof *rows->f) : 0;
-    size_t outlier = p->quantized && p->m->outliers
-                         ? round_up((size_t)n * cpu_outliers(p->cols) * sizeof *rows->outlier)
-                         : 0;
-    *rows = (struct cpu_rows){ .cols = p->cols, .height = height };
+    *rows = (struct cpu_rows){ .cols = p->cols, .terms = p->terms, .height = height };
     if (at && q) {
         rows->q = (int8_t *)at;
         rows->block = (struct cpu_block *)(void *)(at + q);
     }
     if (at && f)
         rows->f = (float *)(void *)(at + q + block);
-    if (at && outlier)
-        rows->outlier = (struct cpu_outlier *)(void *)(at + q + block + f);
-    return q + block + f + outlier;
+    return q + block + f;
 }
 
-/* Panel number `panel` of all weights one after the other, by n rows from `first`. */
+/* Panel number `panel` of all weights one after the other, by n rows of input from `first`. */
 static void multiply_panel(const struct product *p, const struct cpu_rows *rows, uint32_t panel,
                            uint32_t first, uint32_t n, void *scratch)
 {
@@ -91,15 +89,17 @@ static void multiply_panel(const struct product *p, const struct cpu_rows *rows,
                              .n = n,
                              .bias = m->bias[j],
                              .out = m->out[j],
+                             .terms = 1,
                              .add = m->add,
                              .scratch = scratch };
     if (weight_takes_floats(p, m->weight[j])) {
         p->k->floats(&part);
         return;
     }
+    part.terms = rows->terms;
+    part.first *= rows->terms;
+    part.n *= rows->terms;
     p->k->quantized(&part);
-    if (rows->outlier)
-        p->k->outliers(&part);
 }
 
 static void multiply_piece(const struct product *p, const struct cpu_rows *rows, uint32_t piece,
@@ -146,7 +146,8 @@ static void section(void *arg, uint32_t thread)
 
 static void plan_pieces(struct product *p)
 {
-    size_t row_bytes = (p->quantized ? p->cols + p->cols / 2 : 0) + (p->floats ? 4 * (size_t)p->cols : 0);
+    size_t row_bytes = (p->quantized ? (p->cols + p->cols / 2) * (size_t)p->terms : 0) +
+                       (p->floats ? 4 * (size_t)p->cols : 0);
     uint32_t n = p->m->n, chunk = (uint32_t)(CHUNK_BYTES / row_bytes) / CPU_TILE * CPU_TILE;
     p->chunk = chunk < CPU_TILE ? CPU_TILE : chunk;
     uint32_t chunks = (n + p->chunk - 1) / p->chunk;
@@ -184,6 +185,7 @@ static int plan_memory(struct product *p, struct ops_dev *d)
 void cpu_matmul(struct ops_dev *d, const struct ops_matmul *m)
 {
     struct product p = { .d = d, .m = m, .k = kernels_for(d->isa), .cols = m->weight[0]->cols };
+    p.terms = d->activations == OPS_INT16 ? 2 : 1;
     size_t bytes = 0;
     for (uint32_t j = 0; j < m->count; j++) {
         const struct ops_weight *w = m->weight[j];

@@ -19,8 +19,7 @@
  * with d, m of the weight and s of the activations; the sum inside a block is of integers and exact. For the
  * types whose scales and minima are whole numbers a, b times d, m of 256 columns, d * a and -(m * b) take
  * their place, which are exact; the sum of a Q6_K block is a0 * (sum over 16) + a1 * (sum over 16), below
- * 2^24. Where outliers are set apart (ops_matmul.outliers) their q is 0, and the output, bias and residual
- * included, is at last added g: g = fma(x, w, g) outlier after outlier from 0, w dequantized. Float
+ * 2^24. OPS_INT16: to the output, bias and residual included, the sum of the second terms is added. Float
  * activations: column c is added to sum c % 4 by fma, then (f0 + f1) + (f2 + f3). */
 #pragma once
 #include "cpu.h"
@@ -119,36 +118,19 @@ struct cpu_block {
     int16_t minus_16[2]; /* -16 * sum(q) of the first 16 and of the others, for Q6_K */
 };
 
-/* What is set apart of a row: x stands for the 0 in its column. */
-struct cpu_outlier {
-    uint32_t col;
-    float x;
-};
-
-/* Of a row. */
-static inline uint32_t cpu_outliers(uint32_t cols)
-{
-    return (cols + OPS_OUTLIER_SPAN - 1) / OPS_OUTLIER_SPAN;
-}
-
-/* Prepared rows; what no weight of the product needs is NULL. Quantized rows lie in tiles of `height` rows,
- * block after block, the tile's rows of a block together: a kernel that takes a block of several rows finds
- * them side by side. */
+/* Prepared rows; what no weight of the product needs is NULL. Quantized, a row of input is one row, or two
+ * that add up to it, one after the other. They lie in tiles of `height` rows, block after block, the tile's
+ * rows of a block together: a kernel that takes a block of several rows finds them side by side. */
 struct cpu_rows {
     uint32_t cols;
+    uint32_t terms;  /* quantized rows of a row of input: 1, or 2 for OPS_INT16 */
     uint32_t height; /* CPU_TILE, or all rows where they are 8 or fewer; whole tiles have their memory */
-    float *f;        /* [row][cols] */
+    float *f;        /* [row of input][cols] */
     int8_t *q;       /* [tile][block][row in tile][32] */
-    struct cpu_block *block;     /* [tile][block][row in tile] */
-    struct cpu_outlier *outlier; /* [row][cpu_outliers(cols)], columns ascending */
+    struct cpu_block *block; /* [tile][block][row in tile] */
 };
 
-static inline struct cpu_outlier *cpu_rows_outliers(const struct cpu_rows *x, uint32_t row)
-{
-    return x->outlier + (size_t)row * cpu_outliers(x->cols);
-}
-
-/* Block 0 of a row; the next block is 32 * height bytes, or height blocks, further. */
+/* Block 0 of a quantized row; the next block is 32 * height bytes, or height blocks, further. */
 static inline int8_t *cpu_rows_q(const struct cpu_rows *x, uint32_t row)
 {
     uint32_t in_tile = row % x->height;
@@ -161,26 +143,27 @@ static inline struct cpu_block *cpu_rows_block(const struct cpu_rows *x, uint32_
     return x->block + (size_t)(row - in_tile) * (x->cols / CPU_BLOCK) + in_tile;
 }
 
-/* Part of a product: one panel by rows first .. first + n - 1; first is a multiple of CPU_TILE, n too or it
- * is the end. */
+/* Part of a product: one panel by rows first .. first + n - 1, quantized ones or of input as the kernel takes
+ * them; first is a multiple of CPU_TILE, n too or it is the end. */
 struct cpu_part {
     const struct ops_weight *w;
     uint32_t panel;
     const struct cpu_rows *x;
     uint32_t first, n;
     const float *bias; /* [w->rows], or NULL */
-    float *out;        /* the whole product's: row r at out + r * w->rows */
+    float *out;        /* the whole product's: row of input r at out + r * w->rows */
+    uint32_t terms;    /* rows of x that are a row of input, and added up in their order */
     bool add;
     void *scratch; /* of the kernel's own scratch size */
 };
 
 struct cpu_matmul_kernels {
-    /* Row `row` of the product's input, prepared, becomes row `at` of `to`; work holds cols floats. */
+    /* Row `row` of the product's input, prepared, becomes row `at` of input in `to`; work holds cols floats.
+     */
     void (*prepare)(const struct ops_matmul *m, uint32_t row, const struct cpu_rows *to, uint32_t at,
                     float *work);
     void (*quantized)(const struct cpu_part *p);   /* quantized weights by x->q */
     void (*floats)(const struct cpu_part *p);      /* any weights by x->f */
-    void (*outliers)(const struct cpu_part *p);    /* adds quantized weights by x->outlier */
     size_t (*scratch)(const struct ops_weight *w); /* NULL: none */
     /* A row of norm_add; work holds cols floats. */
     void (*norm_add)(const float *x, const float *norm, float eps, uint32_t cols, float *work, float *out);

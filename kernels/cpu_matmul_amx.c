@@ -174,7 +174,6 @@ const struct cpu_matmul_kernels cpu_matmul_amx = {
     .prepare = lanes_prepare,
     .quantized = quantized,
     .floats = lanes_floats,
-    .outliers = lanes_outliers,
     .norm_add = lanes_norm_add,
     .scratch = scratch,
     .enter = enter,

@@ -116,6 +116,5 @@ const struct cpu_matmul_kernels cpu_matmul_avx512 = {
     .prepare = lanes_prepare,
     .quantized = quantized,
     .floats = lanes_floats,
-    .outliers = lanes_outliers,
     .norm_add = lanes_norm_add,
 };

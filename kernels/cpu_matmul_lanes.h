@@ -37,42 +37,6 @@ CPU_INLINE void lanes_glu(const float *x, const float *x2, uint32_t cols, const 
                     rest);
 }
 
-/* Of n numbers the first of those farthest from 0, NaN farthest of all. */
-CPU_INLINE uint32_t lanes_farthest(const float *y, uint32_t n, uint32_t *ret_bits)
-{
-    uint32_t bits[OPS_OUTLIER_SPAN], most = 0, at = 0;
-    memcpy(bits, y, n * sizeof *y);
-    for (uint32_t i = 0; i < n; i++) {
-        bits[i] &= 0x7fffffffu;
-        most = bits[i] > most ? bits[i] : most;
-    }
-    while (bits[at] != most)
-        at++;
-    *ret_bits = most;
-    return at;
-}
-
-/* Takes the outliers out of y. What is not finite stays: it must show in the block's scale. */
-static void lanes_take_outliers(float *y, uint32_t cols, struct cpu_outlier *to)
-{
-    for (uint32_t c = 0; c < cols; c += OPS_OUTLIER_SPAN, to++) {
-        uint32_t left = cols - c, bits;
-        uint32_t at = c + lanes_farthest(y + c, left < OPS_OUTLIER_SPAN ? left : OPS_OUTLIER_SPAN, &bits);
-        *to = (struct cpu_outlier){ at, 0 };
-        if (bits < 0x7f800000u) {
-            to->x = y[at];
-            y[at] = 0;
-        }
-    }
-}
-
-static void lanes_put_back(float *y, uint32_t cols, const struct cpu_outlier *from)
-{
-    for (uint32_t c = 0; c < cols; c += OPS_OUTLIER_SPAN, from++)
-        if (from->x != 0)
-            y[from->col] = from->x;
-}
-
 static void lanes_quantize(const float *y, const struct cpu_rows *to, uint32_t row)
 {
     int8_t *q = cpu_rows_q(to, row);
@@ -87,12 +51,24 @@ static void lanes_quantize(const float *y, const struct cpu_rows *to, uint32_t r
     }
 }
 
+/* What quantized row `row` leaves of y. */
+static void lanes_rest(const float *y, const struct cpu_rows *of, uint32_t row, float *rest)
+{
+    const int8_t *q = cpu_rows_q(of, row);
+    const struct cpu_block *block = cpu_rows_block(of, row);
+    for (uint32_t c = 0; c < of->cols; c += CPU_BLOCK, q += of->height * CPU_BLOCK, block += of->height) {
+        const v16f minus_s = v16_set1(-block->s);
+        for (uint32_t i = 0; i < CPU_BLOCK; i += CPU_LANES)
+            v16_store(rest + c + i, v16_fma(minus_s, v16_load_bytes(q + i), v16_load(y + c + i)));
+    }
+}
+
 static void lanes_prepare(const struct ops_matmul *m, uint32_t row, const struct cpu_rows *to, uint32_t at,
                           float *work)
 {
     uint32_t cols = to->cols;
     const float *x = m->x + (size_t)row * cols;
-    const bool copied = m->prepare != OPS_PLAIN || to->f || to->outlier;
+    const bool copied = m->prepare != OPS_PLAIN || to->f;
     float *mine = to->f ? to->f + (size_t)at * cols : work;
     if (m->prepare == OPS_RMS_NORM)
         v16_rms_norm(x, m->norm, m->eps, cols, mine);
@@ -102,12 +78,14 @@ static void lanes_prepare(const struct ops_matmul *m, uint32_t row, const struct
         lanes_glu(x, m->x2 + (size_t)row * cols, cols, OPS_GEGLU, mine);
     else if (copied)
         memcpy(mine, x, cols * sizeof *x);
-    if (to->outlier)
-        lanes_take_outliers(mine, cols, cpu_rows_outliers(to, at));
-    if (to->q)
-        lanes_quantize(copied ? mine : x, to, at);
-    if (to->outlier && to->f)
-        lanes_put_back(mine, cols, cpu_rows_outliers(to, at));
+    if (!to->q)
+        return;
+    const float *y = copied ? mine : x;
+    lanes_quantize(y, to, at * to->terms);
+    if (to->terms > 1) {
+        lanes_rest(y, to, at * to->terms, work);
+        lanes_quantize(work, to, at * to->terms + 1);
+    }
 }
 
 /* ---- weights ---- */
@@ -196,61 +174,18 @@ static const float *lanes_columns(const struct ops_weight *w, uint32_t panel_ind
     return to;
 }
 
-/* A panel's 16 outputs of a row. */
-CPU_INLINE void lanes_store(const struct cpu_part *p, uint32_t row, v16f f, const float *bias, bool add)
+/* A panel's 16 sums of a row of x: the outputs, or what is added to them after the row before. */
+CPU_INLINE void lanes_write(const struct cpu_part *p, uint32_t row, v16f f)
 {
-    uint32_t left = p->w->rows - p->panel * CPU_LANES, n = left < CPU_LANES ? left : CPU_LANES;
-    float *out = p->out + (size_t)row * p->w->rows + p->panel * CPU_LANES;
-    if (bias)
-        f = v16_add(f, v16_load_n(bias + p->panel * CPU_LANES, n));
-    if (add)
+    const uint32_t left = p->w->rows - p->panel * CPU_LANES, n = left < CPU_LANES ? left : CPU_LANES;
+    const bool further = row % p->terms != 0;
+    float *out = p->out + (size_t)(row / p->terms) * p->w->rows + p->panel * CPU_LANES;
+    if (p->bias && !further)
+        f = v16_add(f, v16_load_n(p->bias + p->panel * CPU_LANES, n));
+    if (p->add || further)
         f = v16_add(v16_load_n(out, n), f);
     v16_store_n(out, f, n);
 }
-
-CPU_INLINE void lanes_write(const struct cpu_part *p, uint32_t row, v16f f)
-{
-    lanes_store(p, row, f, p->bias, p->add);
-}
-
-/* ---- outliers ---- */
-
-/* Column c of a quantized panel, rounded as lanes_unpack_type does. */
-CPU_INLINE v16f lanes_column(const struct ops_weight *w, uint32_t panel, uint32_t c, const uint32_t type)
-{
-    const struct cpu_form form = cpu_form_of(type);
-    const uint32_t k = c % CPU_BLOCK, byte = 8 * (k % 4);
-    const struct cpu_place at = cpu_place(w, panel, c / CPU_BLOCK, form);
-    const struct lanes_scales s = lanes_scales(at, type);
-    const v16f zero = v16_set1((float)quant_zero(type)), sixteen = v16_set1(16);
-    v16f d = s.d, q;
-    if (form.bits == 8)
-        q = v16_load_bits(at.quants + 64 * (k / 4), byte, 255);
-    else
-        q = v16_load_bits(at.quants + 64 * (k % 16 / 4), byte + 4 * (k / 16), 15);
-    if (form.bits == 5)
-        q = v16_fma(v16_load_bits(at.quants + 256, byte + k / 4, 1), sixteen, q);
-    if (form.bits == 6)
-        q = v16_fma(v16_load_bits(at.quants + 256 + 64 * (k / 16), byte + 2 * (k / 4 % 4), 3), sixteen, q);
-    if (type == QUANT_Q6_K)
-        d = v16_mul(d, v16_load_bytes((const int8_t *)at.scales + k / 16 * CPU_LANES));
-    q = v16_mul(d, quant_zero(type) ? v16_sub(q, zero) : q);
-    return form.minima ? v16_add(q, s.m) : q;
-}
-
-CPU_INLINE void lanes_outliers_type(const struct cpu_part *p, const uint32_t type)
-{
-    const uint32_t n = cpu_outliers(p->x->cols);
-    for (uint32_t row = p->first; row < p->first + p->n; row++) {
-        const struct cpu_outlier *o = cpu_rows_outliers(p->x, row);
-        v16f f = v16_zero();
-        for (uint32_t i = 0; i < n; i++)
-            f = v16_fma(v16_set1(o[i].x), lanes_column(p->w, p->panel, o[i].col, type), f);
-        lanes_store(p, row, f, NULL, true);
-    }
-}
-
-static void lanes_outliers(const struct cpu_part *p){ CPU_WITH_TYPE(p->w->type, lanes_outliers_type, p) }
 
 /* ---- float activations ---- */
 

@@ -41,7 +41,7 @@ struct cuda_buffer {
 struct ops_dev {
     int ordinal;
     uint32_t processors;
-    bool f32_activations;
+    enum ops_activations activations;
     struct cuda_blas *blas; /* NULL: every product is ours */
     cudaStream_t stream;
     /* Pinned memory that copies pass through, two halves used in turn. What was taken from a half may be
@@ -123,24 +123,13 @@ struct cuda_scale {
     float s_sum; /* s * sum(q) */
 };
 
-/* What is set apart of a row: x stands for the 0 in its column. */
-struct cuda_outlier {
-    uint32_t col;
-    float x;
-};
-
-/* Of a row. */
-static inline __host__ __device__ uint32_t cuda_outliers(uint32_t cols)
-{
-    return (cols + OPS_OUTLIER_SPAN - 1) / OPS_OUTLIER_SPAN;
-}
-
-/* Prepared rows; what no weight of the product needs is NULL. */
+/* Prepared rows; what no weight of the product needs is NULL. Of OPS_INT16 the first terms of all rows come
+ * before the second ones. A kernel that multiplies sees one term. */
 struct cuda_rows {
     float *f;                 /* [row][cols] */
-    int8_t *q;                /* [row][cols] */
-    struct cuda_scale *scale; /* [row][blocks] */
-    struct cuda_outlier *outlier; /* [row][cuda_outliers(cols)], columns ascending */
+    int8_t *q;                /* [term][row][cols] */
+    struct cuda_scale *scale; /* [term][row][blocks] */
+    uint32_t terms;           /* 1 or 2 */
 };
 
 struct cuda_matrix {

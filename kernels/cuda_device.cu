@@ -256,7 +256,7 @@ static int dev_open(const struct ops_open *how, struct ops_dev **ret_dev, char *
         return -ENOMEM;
     }
     d->ordinal = ordinal;
-    d->f32_activations = how->f32_activations;
+    d->activations = how->activations;
     cudaError_t e = make(d);
     if (e != cudaSuccess) {
         snprintf(err, errlen, "CUDA device %d cannot be used: %s", ordinal, cudaGetErrorString(e));
@@ -283,7 +283,9 @@ static const char *dev_arithmetic(const struct ops_dev *d)
 {
     if (d->blas)
         return "vector and cuBLAS";
-    return d->f32_activations ? "vector, f32 activations" : "vector, int8 activations";
+    static const char *const texts[] = { "vector, int8 activations", "vector, int16 activations",
+                                         "vector, f32 activations" };
+    return texts[d->activations];
 }
 
 extern "C" const struct ops ops_cuda = {

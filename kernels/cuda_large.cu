@@ -28,7 +28,7 @@ static __global__ void add_bias(float *out, const float *bias, uint32_t rows)
 
 bool cuda_is_large(const struct ops_dev *d, const struct ops_matmul *m, uint32_t cols)
 {
-    return d->blas && !d->f32_activations && m->n >= LARGE && cols % 8 == 0;
+    return d->blas && d->activations != OPS_F32 && m->n >= LARGE && cols % 8 == 0;
 }
 
 static uint32_t tile_rows(const struct ops_weight *w)

@@ -8,7 +8,7 @@
 
 static bool takes_floats(const struct ops_dev *d, const struct ops_weight *w)
 {
-    return !w->blocks || d->f32_activations;
+    return !w->blocks || d->activations == OPS_F32;
 }
 
 static size_t round_up(size_t n)
@@ -25,34 +25,47 @@ static bool place_rows(struct ops_dev *d, const struct ops_matmul *m, uint32_t c
         (takes_floats(d, m->weight[j]) ? floats : quantized) = true;
     const size_t values = (size_t)m->n * cols, blocks = values / CUDA_BLOCK;
     const size_t f = floats ? round_up(values * sizeof *x->f) : 0;
-    const size_t q = quantized ? round_up(values) : 0;
-    const size_t scale = quantized ? round_up(blocks * sizeof *x->scale) : 0;
-    const size_t outlier =
-        quantized && m->outliers ? (size_t)m->n * cuda_outliers(cols) * sizeof *x->outlier : 0;
-    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale + outlier, "rows of a product");
+    const uint32_t terms = d->activations == OPS_INT16 ? 2 : 1;
+    const size_t q = quantized ? round_up(values * terms) : 0;
+    const size_t scale = quantized ? round_up(blocks * terms * sizeof *x->scale) : 0;
+    unsigned char *at = (unsigned char *)cuda_room(d, &d->prepared, f + q + scale, "rows of a product");
     if (!at)
         return false;
     *x = cuda_rows{};
+    x->terms = terms;
     if (floats)
         x->f = (float *)at;
     if (quantized) {
         x->q = (int8_t *)(at + f);
         x->scale = (struct cuda_scale *)(at + f + q);
     }
-    if (outlier)
-        x->outlier = (struct cuda_outlier *)(at + f + q + scale);
     return true;
+}
+
+static void multiply_term(struct ops_dev *d, uint32_t type, const struct cuda_product *p)
+{
+    const bool few = p->n <= CUDA_MATVEC_ROWS;
+    (few ? cuda_matvec : cuda_tile)(type, p, d->stream);
+    cuda_launched(d, few ? "matvec" : "tile");
 }
 
 static void multiply(struct ops_dev *d, uint32_t type, bool floats, const struct cuda_product *p)
 {
-    if (floats)
+    if (floats) {
         cuda_floats(type, p, d->stream);
-    else if (p->n <= CUDA_MATVEC_ROWS)
-        cuda_matvec(type, p, d->stream);
-    else
-        cuda_tile(type, p, d->stream);
-    cuda_launched(d, floats ? "floats" : p->n <= CUDA_MATVEC_ROWS ? "matvec" : "tile");
+        cuda_launched(d, "floats");
+        return;
+    }
+    multiply_term(d, type, p);
+    struct cuda_product next = *p;
+    next.add = true;
+    for (uint32_t j = 0; j < next.count; j++)
+        next.w[j].bias = NULL;
+    for (uint32_t term = 1; term < p->x.terms; term++) {
+        next.x.q += (size_t)p->n * p->cols;
+        next.x.scale += (size_t)p->n * p->cols / CUDA_BLOCK;
+        multiply_term(d, type, &next);
+    }
 }
 
 void cuda_matmul(struct ops_dev *d, const struct ops_matmul *m)

@@ -79,8 +79,6 @@ static __global__ void __launch_bounds__(THREADS) matvec(struct cuda_product p)
     }
     if (adds)
         write_sum(w, t, first_row + r, p.add, f);
-    if (adds && p.x.outlier)
-        add_outliers<TYPE>(p, w, t, first_row + r);
 }
 
 template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaStream_t stream)

@@ -2,7 +2,7 @@
  *
  *   norm    y[i] = x[i] * f * norm[i],  f = 1 / sqrt(mean(x^2) + eps)
  *   gate    y[i] = silu(x[i]) * x2[i], or gelu(x[i]) * x2[i]
- *   bytes   q = round(y * 127 / amax) and s = amax / 127 for each 32, outliers counted as 0
+ *   bytes   q = round(y * 127 / amax) and s = amax / 127 for each 32; of OPS_INT16 then those of y - s q
  *
  * The one decision: squares are summed as the CPU's 16 lanes do, lane i taking columns i, i + 16, ..., so 16
  * threads work while the others wait. The row passes through shared memory so that they wait for arithmetic
@@ -59,8 +59,8 @@ static __device__ float value_at(const struct prepare_args &a, size_t row, uint3
     return x;
 }
 
-/* A warp holds 32 columns. */
-static __device__ void quantize(const struct cuda_rows &to, size_t block, float y)
+/* A warp holds 32 columns. What is left of its number. */
+static __device__ float quantize(const struct cuda_rows &to, size_t block, float y)
 {
     float s;
     const int q = quantize_32(y, &s);
@@ -71,57 +71,22 @@ static __device__ void quantize(const struct cuda_rows &to, size_t block, float 
     to.q[block * CUDA_BLOCK + lane] = (int8_t)q;
     if (lane == 0)
         to.scale[block] = cuda_scale{ s, s * (float)sum };
+    return fmaf(-s, (float)q, y);
 }
 
-/* By a warp, of its span: the first of the values farthest from 0. Its column, which is to count as 0; if it is
- * not finite it stays, to show in its block's scale, and there is none. */
-static __device__ uint32_t take_outlier(const struct prepare_args &a, size_t row, uint32_t span, float factor)
-{
-    const uint32_t lane = threadIdx.x % 32, first = span * OPS_OUTLIER_SPAN;
-    const uint32_t end = min(first + OPS_OUTLIER_SPAN, a.cols);
-    uint32_t most = 0, at = first;
-    float x = 0;
-    for (uint32_t c = first + lane; c < end; c += 32) {
-        const float y = value_at(a, row, c, factor);
-        const uint32_t far = __float_as_uint(y) & 0x7fffffffu;
-        if (far > most) {
-            most = far;
-            at = c;
-            x = y;
-        }
-    }
-    for (int other = 16; other > 0; other /= 2) {
-        const uint32_t far = __shfl_xor_sync(CUDA_ALL, most, other), c = __shfl_xor_sync(CUDA_ALL, at, other);
-        const float y = __shfl_xor_sync(CUDA_ALL, x, other);
-        if (far > most || (far == most && c < at)) {
-            most = far;
-            at = c;
-            x = y;
-        }
-    }
-    const bool apart = most < 0x7f800000u;
-    if (lane == 0)
-        a.to.outlier[(size_t)blockIdx.x * cuda_outliers(a.cols) + span] = cuda_outlier{ at, apart ? x : 0 };
-    return apart ? at : UINT32_MAX;
-}
-
-/* One block of threads a row; a warp a block of columns at a time, or a span with its outlier. */
+/* One block of threads a row; a warp a block of columns at a time. */
 static __global__ void __launch_bounds__(THREADS) prepare_kernel(struct prepare_args a)
 {
     const size_t row = (size_t)blockIdx.x * a.cols;
     const uint32_t lane = threadIdx.x % 32, blocks = (a.cols + 31) / 32;
     const float factor = a.prepare == OPS_RMS_NORM ? norm_factor(a.x + row, a.cols, a.eps) : 0;
-    const uint32_t step = a.to.outlier ? OPS_OUTLIER_SPAN / 32 : 1;
-    for (uint32_t first = threadIdx.x / 32 * step; first < blocks; first += THREADS / 32 * step) {
-        const uint32_t apart = a.to.outlier ? take_outlier(a, row, first / step, factor) : UINT32_MAX;
-        for (uint32_t b = first; b < min(first + step, blocks); b++) {
-            const uint32_t c = b * 32 + lane;
-            const float y = c < a.cols ? value_at(a, row, c, factor) : 0;
-            if (a.to.f && c < a.cols)
-                a.to.f[row + c] = y;
-            if (a.to.q)
-                quantize(a.to, (size_t)blockIdx.x * blocks + b, c == apart ? 0 : y);
-        }
+    for (uint32_t b = threadIdx.x / 32; b < blocks; b += THREADS / 32) {
+        const uint32_t c = b * 32 + lane;
+        float y = c < a.cols ? value_at(a, row, c, factor) : 0;
+        if (a.to.f && c < a.cols)
+            a.to.f[row + c] = y;
+        for (uint32_t term = 0; a.to.q && term < a.to.terms; term++)
+            y = quantize(a.to, ((size_t)term * gridDim.x + blockIdx.x) * blocks + b, y);
     }
 }
 

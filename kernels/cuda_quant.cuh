@@ -174,18 +174,6 @@ static __device__ __forceinline__ float weight_at(const struct cuda_layout &w, s
     return s.d * (float)a * (float)(q - (int)form::zero) + s.m;
 }
 
-/* After write_sum: what the row's outliers add to an output. */
-template <uint32_t TYPE>
-static __device__ __forceinline__ void add_outliers(const struct cuda_product &p, const struct cuda_matrix &w,
-                                                    uint32_t token, uint32_t row)
-{
-    const struct cuda_outlier *o = p.x.outlier + (size_t)token * cuda_outliers(p.cols);
-    float f = 0;
-    for (uint32_t i = 0; i < cuda_outliers(p.cols); i++)
-        f = fmaf(o[i].x, weight_at<TYPE>(w.at, (size_t)row * p.cols + o[i].col), f);
-    w.out[(size_t)token * w.rows + row] += f;
-}
-
 /* ---- products ---- */
 
 /* Four times four signed bytes of each. */

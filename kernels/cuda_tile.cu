@@ -181,12 +181,6 @@ template <uint32_t TYPE> static __global__ void __launch_bounds__(THREADS) tile(
         if (row < w.rows && token < p.n)
             write_sum(w, token, row, p.add, f[i / 16][i / 4 % 4][i % 4]);
     }
-    for (uint32_t i = 0; p.x.outlier && i < 32; i++) {
-        const uint32_t row = first_row + warp_row + sum_row(i),
-                       token = first_token + warp_token + sum_token(i);
-        if (row < w.rows && token < p.n)
-            add_outliers<TYPE>(p, w, token, row);
-    }
 }
 
 template <uint32_t TYPE> static void launch(const struct cuda_product *p, cudaStream_t stream)

@@ -5,13 +5,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OPS_BLOCK_TOKENS 64u  /* tokens per KV block */
-#define OPS_MAX_OUT 3u        /* matrices that may share one input (q, k, v) */
-#define OPS_OUTLIER_SPAN 256u /* columns, of which one may be an outlier */
+#define OPS_BLOCK_TOKENS 64u /* tokens per KV block */
+#define OPS_MAX_OUT 3u       /* matrices that may share one input (q, k, v) */
 
 struct ops_dev;    /* a device */
 struct ops_weight; /* a matrix in the device's layout */
 struct ops_kv;     /* a pool of KV blocks for a range of layers */
+
+/* What activations are before they are multiplied with quantized weights. Float weights take floats always.
+ */
+enum ops_activations {
+    OPS_INT8,  /* 32 numbers are whole multiples, -127..127, of a 127th of the largest */
+    OPS_INT16, /* and what that leaves of them once more likewise, in products of its own that are added last
+                */
+    OPS_F32    /* as they are: slow, for tests and doubts */
+};
 
 struct ops_open {
     const char *isa;  /* CPU: "auto", "avx512", ...; an unknown or unavailable one is an error */
@@ -20,8 +28,8 @@ struct ops_open {
      * calling thread and the device's own keep to; 0 or 1 part, or more than processors: to none in
      * particular. */
     uint32_t part, parts;
-    bool any_order;       /* CUDA: cuBLAS may sum large chunks, in an order of its own */
-    bool f32_activations; /* quantized weights times float activations: slow, for tests and doubts */
+    bool any_order; /* CUDA: cuBLAS may sum large chunks, in an order of its own */
+    enum ops_activations activations;
 };
 
 struct ops_tensor {
@@ -60,12 +68,8 @@ struct ops_matmul {
     const struct ops_weight *weight[OPS_MAX_OUT];
     const float *bias[OPS_MAX_OUT]; /* one for each row of the weight, added to the whole sum; NULL: none */
     float *out[OPS_MAX_OUT];
-    /* Of every OPS_OUTLIER_SPAN columns of the prepared row, the last ones being what is left, the first of
-     * those farthest from 0 is multiplied as a float instead of being quantized with the others, and what it
-     * gives is added last. For models whose activations are large in a few columns: one of those makes all
-     * numbers that share its scale coarse. No effect on products with float weights or float activations. */
-    bool outliers;
-    bool add; /* out += : the residual. Each element gets one float addition, after its sum and bias */
+    bool add; /* out += : the residual. Each element gets one float addition, after its
+                 sum and bias */
 };
 
 /* Consecutive tokens of one sequence in a window. */

@@ -1,7 +1,7 @@
 /* Ref: the table of operations with plain loops, sums in double and weights dequantized, for tests to compare
  * with.
  *
- * What it owns: nothing but plain memory. Ignores isa, threads and f32_activations: activations are always
+ * What it owns: nothing but plain memory. Ignores isa, threads and activations: those are always
  * floats. Thread: as ops.h says; it has no threads of its own. Must not know: how any other device does it:
  * what is shared with them is the formulas of ops.h alone. Tests: it is the test's own measure;
  * tests/kernels/test_matmul.c and test_attention.c lean on it */

@@ -66,7 +66,7 @@ struct config {
         int64_t groups;    /* CONFIG_AUTO: as many as stages, or the next fewer that divides the slots */
         int64_t kv_tokens; /* CONFIG_AUTO */
         char *kv_type;     /* f16 f32 q8_0 */
-        char *activations; /* int8 f32 */
+        char *activations; /* auto int8 int16 f32 */
         bool deterministic;
         char *windows; /* active padded */
         int64_t max_pause_ms;

@@ -106,8 +106,10 @@ const struct config_key config_keys[] = {
            "where that computes.") },
     { "engine.kv_type", CHOICE(engine.kv_type, "\"f16\"", "f16 f32 q8_0"), UNIT(""), RESTART,
       HELP("Number type of keys and values. q8_0: half of f16's memory, for models whose head dimension is a multiple of 32.") },
-    { "engine.activations", CHOICE(engine.activations, "\"int8\"", "int8 f32"), UNIT(""), RESTART,
-      HELP("What activations are rounded to before they meet the weights. f32: exact and slow.") },
+    { "engine.activations", CHOICE(engine.activations, "\"auto\"", "auto int8 int16 f32"), UNIT(""), RESTART,
+      HELP("What activations are rounded to before they meet the weights. auto: int16 for gemma3, whose "
+           "activations int8 makes too coarse, int8 for others. int16: a prompt takes up to twice as long. f32: "
+           "exact and slow.") },
     { "engine.deterministic", BOOL(engine.deterministic, "true"), UNIT(""), RESTART,
       HELP("On CUDA: whether an answer is the same whatever else runs, as it always is on the CPU. false: cuBLAS computes large "
            "chunks of prompts in an order of its own, and must be there (libcublas).") },

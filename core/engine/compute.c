@@ -23,8 +23,7 @@ static void queue_attention(struct stage *st, const struct flight *f, uint32_t l
                               .count = 3,
                               .weight = { w->q, w->k, w->v },
                               .bias = { w->q_bias, w->k_bias, w->v_bias },
-                              .out = { s->q, s->k, s->v },
-                              .outliers = e->outliers };
+                              .out = { s->q, s->k, s->v } };
     struct ops_attention attention = { .kv = st->kv,
                                        .layer = layer - st->first,
                                        .rows = f->ops,
@@ -66,7 +65,7 @@ static void queue_feed_forward(struct stage *st, uint32_t layer, const float *at
     const struct engine *e = st->engine;
     const struct layer_weights *w = &e->layers[layer];
     struct scratch *s = &st->scratch;
-    struct ops_matmul o = { .x = att, .n = n, .count = 1, .weight = { w->o }, .outliers = e->outliers };
+    struct ops_matmul o = { .x = att, .n = n, .count = 1, .weight = { w->o } };
     struct ops_matmul gate_up = { .prepare = OPS_RMS_NORM,
                                   .x = x,
                                   .norm = w->ffn_norm,
@@ -74,15 +73,10 @@ static void queue_feed_forward(struct stage *st, uint32_t layer, const float *at
                                   .n = n,
                                   .count = 2,
                                   .weight = { w->gate, w->up },
-                                  .out = { s->gate, s->up },
-                                  .outliers = e->outliers };
-    struct ops_matmul down = { .prepare = e->gate,
-                               .x = s->gate,
-                               .x2 = s->up,
-                               .n = n,
-                               .count = 1,
-                               .weight = { w->down },
-                               .outliers = e->outliers };
+                                  .out = { s->gate, s->up } };
+    struct ops_matmul down = {
+        .prepare = e->gate, .x = s->gate, .x2 = s->up, .n = n, .count = 1, .weight = { w->down }
+    };
     queue_block(st, o, w->attn_post_norm, x);
     e->ops->matmul(st->dev, &gate_up);
     queue_block(st, down, w->ffn_post_norm, x);

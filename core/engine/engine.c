@@ -54,6 +54,23 @@ static bool kv_type_find(const char *name, enum ops_kv_type *ret_type)
     return !name;
 }
 
+static const char *const activation_names[] = {
+    [OPS_INT8] = "int8", [OPS_INT16] = "int16", [OPS_F32] = "f32"
+};
+
+static bool activations_find(const char *name, const struct model *m, enum ops_activations *ret_activations)
+{
+    *ret_activations = m->int16 ? OPS_INT16 : OPS_INT8;
+    if (!name || strcmp(name, "auto") == 0)
+        return true;
+    for (size_t i = 0; i < sizeof activation_names / sizeof *activation_names; i++)
+        if (strcmp(name, activation_names[i]) == 0) {
+            *ret_activations = (enum ops_activations)i;
+            return true;
+        }
+    return false;
+}
+
 const char *engine_kv_name(enum ops_kv_type type)
 {
     return kv_names[type];
@@ -86,6 +103,11 @@ static int check_options(const struct model *m, const struct engine_options *o, 
         snprintf(err, errlen, "KV in %s: f16, f32 and q8_0 are known", o->kv_type);
         return -EINVAL;
     }
+    enum ops_activations activations;
+    if (!activations_find(o->activations, m, &activations)) {
+        snprintf(err, errlen, "activations in %s: auto, int8, int16 and f32 are known", o->activations);
+        return -EINVAL;
+    }
     if (o->stages > ENGINE_MAX_STAGES || o->stages > m->n_layers) {
         snprintf(err, errlen,
                  "stages: %" PRIu32 " for a model of %" PRIu32 " layers; at most one a layer, and %u",
@@ -106,7 +128,6 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->n_vocab = m->n_vocab;
     e->rope_dims = m->rope_dims;
     e->rope_halves = m->rope == MODEL_ROPE_HALVES;
-    e->outliers = m->outliers;
     e->rms_eps = m->rms_eps;
     e->embd_scale = m->embd_scale;
     e->attn_scale = m->attn_scale;
@@ -114,6 +135,7 @@ static void take_shape(struct engine *e, const struct model *m, const struct eng
     e->window = m->window;
     e->post_norms = m->layers[0].attn_post_norm != NULL;
     e->n_ropes = m->window ? 2 : 1;
+    activations_find(o->activations, m, &e->activations);
     kv_type_find(o->kv_type, &e->kv_type);
     e->max_rows = o->max_rows;
     e->max_tokens = o->max_tokens;
@@ -205,7 +227,7 @@ static int open_device(struct stage *st, void *arg, char *err, size_t errlen)
                             .part = st->index,
                             .parts = st->engine->n_stages,
                             .any_order = o->any_order,
-                            .f32_activations = o->f32_activations };
+                            .activations = st->engine->activations };
     int r = ops->open(&how, &st->dev, err, errlen);
     if (r < 0)
         return r;
@@ -441,6 +463,7 @@ void engine_close(struct engine *e)
 void engine_info_get(const struct engine *e, struct engine_info *ret_info)
 {
     *ret_info = (struct engine_info){ .device = e->infos[0].device,
+                                      .activations = activation_names[e->activations],
                                       .n_vocab = e->n_vocab,
                                       .blocks = e->pool.n_blocks,
                                       .blocks_used = e->pool.n_blocks - e->pool.n_free,

@@ -39,14 +39,14 @@ struct engine_options {
     const char *isa;    /* of the CPU: "auto", "amx", "avx512", "avx2", "portable", "ref" */
     uint32_t threads;   /* 1..ENGINE_MAX_THREADS, divided among the stages, each of which has at least one */
     uint32_t stages;    /* 1..ENGINE_MAX_STAGES, at most the model's layers; 0: one */
-    bool f32_activations;
-    bool any_order;      /* CUDA: cuBLAS may sum large chunks, and bits then depend on chunks */
-    const char *kv_type; /* "f16", "f32", "q8_0"; NULL: "f16" */
-    uint32_t kv_tokens;  /* size of the pool in tokens; rounded up to whole blocks */
-    uint32_t max_rows;   /* rows of a window, 1..256 */
-    uint32_t max_tokens; /* tokens of a window over all rows, 1..4096 */
-    bool sample;         /* a row of each matrix is all that is loaded: to see what a device refuses. For
-                            engine_info_get and engine_close alone */
+    const char *activations; /* "int8", "int16", "f32"; "auto" or NULL: as the model wants */
+    bool any_order;          /* CUDA: cuBLAS may sum large chunks, and bits then depend on chunks */
+    const char *kv_type;     /* "f16", "f32", "q8_0"; NULL: "f16" */
+    uint32_t kv_tokens;      /* size of the pool in tokens; rounded up to whole blocks */
+    uint32_t max_rows;       /* rows of a window, 1..256 */
+    uint32_t max_tokens;     /* tokens of a window over all rows, 1..4096 */
+    bool sample;             /* a row of each matrix is all that is loaded: to see what a device refuses. For
+                                engine_info_get and engine_close alone */
 };
 
 /* What `asked`, "auto", "cpu" or "cuda", means here: "cpu" or "cuda". For "cuda" also how many bytes are free
@@ -77,7 +77,8 @@ struct engine_stage_info {
 };
 
 struct engine_info {
-    const char *device; /* of the first stage: "cpu avx512 vnni, 2 threads" */
+    const char *device;      /* of the first stage: "cpu avx512 vnni, 2 threads" */
+    const char *activations; /* "int8", "int16", "f32" */
     uint32_t n_vocab, blocks, blocks_used;
     uint32_t blocks_flying; /* of blocks_used: taken by flights, in no session's list yet */
     size_t weight_bytes, kv_bytes;
@@ -97,8 +98,7 @@ int session_fork(struct session *dst, const struct session *src, uint32_t n);
 uint32_t session_blocks_needed(const struct session *s, uint32_t n);
 /* Exchanges what two sessions hold. */
 void session_swap(struct session *a, struct session *b);
-/* The numbers of its blocks by position, each below engine_info's `blocks`; valid until the session changes.
- */
+/* The numbers of its blocks by position, below engine_info's `blocks`; valid until the session changes. */
 const uint32_t *session_blocks(const struct session *s, uint32_t *ret_n);
 /* How many of them no other session holds. */
 uint32_t session_blocks_alone(const struct session *s);

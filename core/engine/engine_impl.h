@@ -99,7 +99,6 @@ struct engine {
     const struct ops *ops;
     uint32_t n_layers, n_embd, n_ff, n_head, n_head_kv, head_dim, n_vocab, rope_dims;
     bool rope_halves;
-    bool outliers; /* struct ops_matmul's, for the products of its layers */
     float rms_eps, embd_scale, attn_scale;
     enum ops_prepare gate;
     uint32_t window; /* of layers that have one */
@@ -114,6 +113,7 @@ struct engine {
     struct layer_weights *layers; /* each in the memory of its stage's device */
     size_t kv_bytes;
     enum ops_kv_type kv_type;
+    enum ops_activations activations;
     struct pool pool;
     struct flight *idle; /* released, to be used again */
     uint32_t n_open;     /* flights begun and not released */

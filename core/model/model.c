@@ -93,7 +93,7 @@ static int take_arch(struct model_reader *r)
     int e;
 
     m->gate = arch->gate;
-    m->outliers = arch->outliers;
+    m->int16 = arch->int16;
     m->embd_scale = arch->embd_scaled ? sqrtf((float)m->n_embd) : 1;
     m->attn_scale = (float)(1 / sqrt(by_embd ? (double)(m->n_embd / m->n_head) : (double)m->head_dim));
     m->window_period = arch->window_period;

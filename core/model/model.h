@@ -46,7 +46,7 @@ struct model {
     enum model_gate gate;
     float embd_scale; /* of embeddings on their way in */
     float attn_scale; /* of q.k */
-    bool outliers;    /* a few columns of its activations are many times larger than the others */
+    bool int16;       /* wants activations of 16 bits: a few are many times larger than their neighbours */
     float rms_eps;
 
     uint32_t window; /* positions that a layer with a window sees, its own included; 0: no layer has one */

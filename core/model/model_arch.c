@@ -56,7 +56,7 @@ static const struct model_arch archs[] = {
       .rope = MODEL_ROPE_HALVES,
       .gate = MODEL_GATE_GELU,
       .embd_scaled = true,
-      .outliers = true,
+      .int16 = true,
       .window_period = 6,
       .scaled_by_embd_layers = 62,
       ROWS(gemma3_rows) },

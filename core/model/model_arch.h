@@ -27,7 +27,7 @@ struct model_arch {
     bool rope_factors; /* may have a tensor of divisors of the rope's frequencies */
     enum model_gate gate;
     bool embd_scaled; /* embeddings times sqrt(n_embd) */
-    bool outliers;    /* as in struct model */
+    bool int16;       /* as in struct model */
     /* Of so many layers the last sees everything, the others a window where the file has one; 0: all see
      * everything. */
     uint32_t window_period;

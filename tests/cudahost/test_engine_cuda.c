@@ -105,13 +105,14 @@ Test(engine_cuda, every_architecture_gives_the_cpus_bits)
 #endif
 }
 
-Test(engine_cuda, kv_in_f32_and_float_activations_give_the_cpus_bits)
+Test(engine_cuda, other_activations_and_kv_in_f32_give_the_cpus_bits)
 {
     struct engine_options o = cuda;
     cudahost_reset(1, (size_t)256 << 20);
     o.kv_type = "f32";
-    check_chunks(&rig_shape, &o, "f32 keys and values");
-    o.f32_activations = true;
+    o.activations = "int16";
+    check_chunks(&rig_shape, &o, "int16 activations, f32 keys and values");
+    o.activations = "f32";
     check_chunks(&rig_shape, &o, "f32 activations");
 }
 
@@ -263,7 +264,7 @@ Test(engine_cuda, cublas_takes_large_chunks_where_the_order_of_sums_is_free)
     shape.biased = true;
     for (int way = FLOATS; way < WAYS; way++) {
         struct engine_options o = cuda;
-        o.f32_activations = way == FLOATS;
+        o.activations = way == FLOATS ? "f32" : "int8";
         o.any_order = way == LIBRARY;
         struct rig rig = rig_open(&shape, &o);
         struct session *s = rig_session(&rig);

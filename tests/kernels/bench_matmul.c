@@ -130,7 +130,7 @@ static void bench_isa(const char *isa, uint32_t threads, int rounds)
     double *times = malloc((size_t)rounds * sizeof *times);
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         struct bench b = { .threads = threads };
-        if (!dut_open(&b.d, isa, threads, false)) {
+        if (!dut_open(&b.d, isa, threads, OPS_INT8)) {
             printf("%s: not on this machine\n", isa);
             break;
         }

@@ -102,18 +102,18 @@ struct dut {
 };
 
 /* False when this machine has no such instruction set. isa NULL: the reference; "cuda": a CUDA device. */
-TEST_FN bool dut_open(struct dut *d, const char *isa, uint32_t threads, bool f32_activations)
+TEST_FN bool dut_open(struct dut *d, const char *isa, uint32_t threads, enum ops_activations activations)
 {
     char err[200];
     const bool cuda = isa && !strcmp(isa, "cuda");
     struct ops_open how = { .isa = isa && !cuda ? isa : "auto",
                             .threads = threads,
-                            .f32_activations = f32_activations };
+                            .activations = activations };
     d->ops = cuda ? &ops_cuda : isa ? &ops_cpu : &ops_ref;
     if (!d->ops)
         return false;
-    snprintf(d->name, sizeof d->name, "%s, %u threads%s", isa ? isa : "ref", threads,
-             f32_activations ? ", f32" : "");
+    snprintf(d->name, sizeof d->name, "%s, %u threads, %s", isa ? isa : "ref", threads,
+             (const char *const[]){ "int8", "int16", "f32" }[activations]);
     return d->ops->open(&how, &d->dev, err, sizeof err) == 0;
 }
 
@@ -125,7 +125,6 @@ TEST_FN void dut_close(struct dut *d)
 struct product_case {
     enum ops_prepare prepare;
     bool add, biased; /* some outputs have a bias */
-    bool outliers;
     uint32_t n, cols, count;
     uint32_t type[OPS_MAX_OUT], rows[OPS_MAX_OUT];
     unsigned char *weight[OPS_MAX_OUT];
@@ -164,7 +163,6 @@ TEST_FN void case_random(struct rng *r, struct product_case *c)
     c->prepare = (enum ops_prepare)rng_range(r, OPS_PLAIN, OPS_GEGLU);
     c->biased = rng_range(r, 0, 1);
     c->add = rng_next(r) & 1;
-    c->outliers = rng_next(r) & 1;
     c->n = rng_range(r, 1, 33);
     c->cols = how == 0   ? rng_range(r, 1, 300)
               : how == 1 ? 32 * rng_range(r, 1, 12)
@@ -216,9 +214,7 @@ TEST_FN bool case_run(const struct product_case *c, struct dut *d, uint32_t firs
     float *x = dut_upload(d, c->x + (size_t)first * c->cols, (size_t)n * c->cols);
     float *x2 = dut_upload(d, c->x2 + (size_t)first * c->cols, (size_t)n * c->cols);
     float *norm = dut_upload(d, c->norm, c->cols);
-    struct ops_matmul m = {
-        .prepare = c->prepare, .x = x, .n = n, .count = c->count, .outliers = c->outliers, .add = c->add
-    };
+    struct ops_matmul m = { .prepare = c->prepare, .x = x, .n = n, .count = c->count, .add = c->add };
     struct ops_weight *w[OPS_MAX_OUT] = { 0 };
     float *bias[OPS_MAX_OUT] = { 0 };
     if (c->prepare == OPS_SWIGLU || c->prepare == OPS_GEGLU)

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
         return fail("usage: logits_of FILE [exact|usual] [chunk of 1..4096] < IDS");
     struct engine_options o = { .isa = "auto",
                                 .threads = 2,
-                                .f32_activations = exact,
+                                .activations = exact ? "f32" : "auto",
                                 .kv_type = exact ? "f32" : "f16",
                                 .kv_tokens = n,
                                 .max_rows = 1,

@@ -206,6 +206,17 @@ Test(archs, bits_depend_on_position_and_tokens_alone)
     }
 }
 
+Test(archs, only_gemma_asks_for_activations_of_16_bits)
+{
+    for (size_t i = 0; i < LENGTH(shapes); i++) {
+        struct engine_info info;
+        struct rig r = rig_open(&shapes[i], &usual);
+        engine_info_get(r.e, &info);
+        cr_expect_str_eq(info.activations, strcmp(r.m->arch, "gemma3") ? "int8" : "int16", "%s", r.m->arch);
+        rig_close(&r);
+    }
+}
+
 /* Float activations and float KV on every instruction set, against double sums. */
 Test(archs, exact_mode_agrees_with_the_reference)
 {
@@ -214,7 +225,7 @@ Test(archs, exact_mode_agrees_with_the_reference)
         struct engine_options o = usual;
         struct rig r;
         o.isa = "ref";
-        o.f32_activations = true;
+        o.activations = "f32";
         o.kv_type = "f32";
         r = rig_open(&shapes[i], &o);
         int32_t *tokens = rig_tokens(LONG, shapes[i].vocab, 9);

@@ -102,7 +102,7 @@ Test(config, defaults_are_those_of_the_contract)
     cr_expect_eq(c->engine.rows, 16);
     cr_expect_eq(c->engine.kv_tokens, CONFIG_AUTO);
     cr_expect_str_eq(c->engine.kv_type, "f16");
-    cr_expect_str_eq(c->engine.activations, "int8");
+    cr_expect_str_eq(c->engine.activations, "auto");
     cr_expect_eq(c->engine.max_pause_ms, 100);
     cr_expect_eq(c->queue.max, 256);
     cr_expect_eq(c->sampling.temperature, 0.7);

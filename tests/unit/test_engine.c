@@ -10,18 +10,23 @@ static const struct engine_options ways[] = {
     { .isa = "auto", .threads = 2, .kv_type = "f32", .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "auto",
       .threads = 2,
-      .f32_activations = true,
+      .activations = "f32",
       .kv_type = "f32",
       .kv_tokens = 4096,
       .max_rows = 8,
       .max_tokens = 512 },
     { .isa = "auto", .threads = 2, .stages = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
-    { .isa = "avx2", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
+    { .isa = "avx2",
+      .threads = 2,
+      .activations = "int16",
+      .kv_tokens = 4096,
+      .max_rows = 8,
+      .max_tokens = 512 },
     { .isa = "amx", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "portable", .threads = 2, .kv_tokens = 4096, .max_rows = 8, .max_tokens = 512 },
     { .isa = "portable",
       .threads = 1,
-      .f32_activations = true,
+      .activations = "f32",
       .kv_tokens = 4096,
       .max_rows = 8,
       .max_tokens = 512 },
@@ -57,7 +62,7 @@ static void expect_same(const float *a, const float *b, size_t n, const char *wh
         if (memcmp(&a[i], &b[i], sizeof *a) != 0) {
             cr_expect(false, "%s (%s, %u threads, kv %s, activations %s): value %zu is %a, %a is wanted",
                       what, o->isa, o->threads, o->kv_type ? o->kv_type : "f16",
-                      o->f32_activations ? "f32" : "int8", i, (double)a[i], (double)b[i]);
+                      o->activations ? o->activations : "auto", i, (double)a[i], (double)b[i]);
             return;
         }
 }
@@ -220,7 +225,7 @@ Test(engine, avx2_avx512_and_amx_give_the_same_bits)
         for (int exact = 0; exact < 2; exact++) {
             struct tiny_shape s = rig_shape;
             s.type = types[t];
-            o.f32_activations = exact;
+            o.activations = exact ? "f32" : "auto";
             o.kv_type = exact ? "f32" : "f16";
             o.isa = "avx2";
             float *wanted = logits_of(&s, &o);
@@ -247,7 +252,7 @@ static double deviation(const float *a, const float *b, size_t n)
     return max;
 }
 
-Test(engine, float_activations_agree_with_the_reference)
+Test(engine, activations_in_floats_and_in_16_bits_agree_with_the_reference)
 {
     static const char *const isas[] = { "portable", "avx2", "avx512", "amx" };
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -255,17 +260,18 @@ Test(engine, float_activations_agree_with_the_reference)
         struct engine_options o = rig_options;
         s.type = types[t];
         s.untied = t % 2;
-        o.f32_activations = true;
         o.kv_type = "f32";
         o.isa = "ref";
         float *wanted = logits_of(&s, &o);
-        for (size_t i = 0; i < sizeof isas / sizeof *isas; i++) {
-            o.isa = isas[i];
+        for (size_t i = 0; i < 2 * (sizeof isas / sizeof *isas); i++) {
+            o.isa = isas[i / 2];
+            o.activations = i % 2 ? "int16" : "f32";
             if (!possible(&o))
                 continue;
             float *logits = logits_of(&s, &o);
             double d = deviation(logits, wanted, (size_t)SWEEP * s.vocab);
-            cr_expect_lt(d, 2e-3, "%s %s: %g", isas[i], gguf_type_name(s.type), d);
+            cr_expect_lt(d, i % 2 ? 1e-2 : 2e-3, "%s %s %s: %g", o.isa, o.activations, gguf_type_name(s.type),
+                         d);
             free(logits);
         }
         free(wanted);
@@ -316,7 +322,7 @@ Test(engine, odd_shapes_agree_with_the_reference)
     };
     for (size_t t = 0; t < sizeof shapes / sizeof *shapes; t++) {
         struct engine_options o = rig_options;
-        o.f32_activations = true;
+        o.activations = "f32";
         o.kv_type = "f32";
         o.isa = "ref";
         float *wanted = logits_of(&shapes[t], &o);

@@ -46,7 +46,7 @@ static struct engine *open_engine(bool f32_activations, bool kv_f32)
     char path[4096], err[512] = "";
     struct engine_options o = { .isa = "auto",
                                 .threads = 2,
-                                .f32_activations = f32_activations,
+                                .activations = f32_activations ? "f32" : "auto",
                                 .kv_type = kv_f32 ? "f32" : "f16",
                                 .kv_tokens = 1024,
                                 .max_rows = 1,

@@ -30,7 +30,7 @@ Test(model, hyperparameters_and_tensors_are_read)
     cr_expect(m->n_layers == 2 && m->n_embd == 24 && m->n_ff == 40 && m->n_head == 4 && m->n_head_kv == 2);
     cr_expect(m->head_dim == 8 && m->rope_dims == 8 && m->n_vocab == 50 && m->context_train == 4096);
     cr_expect(m->rope_base == 100000 && m->rope == MODEL_ROPE_PAIRS && m->scaling == MODEL_SCALING_NONE);
-    cr_expect(!m->window && m->gate == MODEL_GATE_SILU && m->embd_scale == 1 && !m->outliers &&
+    cr_expect(!m->window && m->gate == MODEL_GATE_SILU && m->embd_scale == 1 && !m->int16 &&
               !m->layers[1].attn_q_bias);
     cr_expect_eq(m->output, m->token_embd, "no output matrix: tied");
     cr_expect_eq(m->layers[1].ffn_down, gguf_tensor_find(f, "blk.1.ffn_down.weight"));
@@ -233,7 +233,7 @@ Test(model, each_architecture_has_its_own_tensors)
     gemma.window = 100;
     m = read_good(&gemma, &f);
     cr_expect_eq(m->layers[1].ffn_post_norm, gguf_tensor_find(f, "blk.1.post_ffw_norm.weight"));
-    cr_expect(m->gate == MODEL_GATE_GELU && m->embd_scale == sqrtf(24) && m->window == 100 && m->outliers);
+    cr_expect(m->gate == MODEL_GATE_GELU && m->embd_scale == sqrtf(24) && m->window == 100 && m->int16);
     cr_expect(m->rope_base == 100000 && m->rope_base_window == 10000);
     cr_expect_float_eq(m->attn_scale, 1 / sqrt(8), 1e-7);
     model_free(m);
