@@ -248,6 +248,17 @@ static void put_guessed_memory(struct report *r, uint64_t tensor_bytes)
         put_memory(r, &m, tensor_bytes);
 }
 
+static void put_warning(struct report *r, const struct model *m)
+{
+    char text[160];
+    if (!m->window_unused || m->window_unused >= m->context_train)
+        return;
+    snprintf(text, sizeof text,
+             "the sliding window of %" PRIu32 " is not applied, all layers see the whole context",
+             m->window_unused);
+    json_object_set_new(r->out, "warning", json_string(text));
+}
+
 /* Whether it runs, and what that takes. */
 static void put_verdict(struct report *r, uint64_t tensor_bytes, const char *tokenizer_reason)
 {
@@ -260,6 +271,7 @@ static void put_verdict(struct report *r, uint64_t tensor_bytes, const char *tok
         put_int(r->out, "vocabulary", m->n_vocab);
         json_object_set_new(r->out, "output_tied", json_boolean(m->output == m->token_embd));
         put_memory(r, m, tensor_bytes);
+        put_warning(r, m);
         model_free(m);
         snprintf(err, sizeof err, "%s", tokenizer_reason);
     } else {
@@ -395,6 +407,7 @@ static void print_text(const json_t *o)
     print_bytes("memory", json_object_get(o, "memory_bytes"));
     print_value("runs here", json_object_get(o, "runs"));
     print_value("because", json_object_get(o, "reason"));
+    print_value("warning", json_object_get(o, "warning"));
 }
 
 /* Every key of the file, with a short text of its value. */

@@ -214,6 +214,11 @@ static int choose_sizes(const struct config *c, const struct model *m, struct lo
         log_write(LOG_WARN, "context",
                   "tokens=%" PRIu64 " trained=%" PRIu32 " reason=\"longer than the model was trained for\"",
                   context, m->context_train);
+    if (m->window_unused && m->window_unused < context)
+        log_write(LOG_WARN, "window",
+                  "tokens=%" PRIu32 " context=%" PRIu64
+                  " reason=\"the file's sliding window is not applied, all layers see the whole context\"",
+                  m->window_unused, context);
     l->context = (uint32_t)context;
     l->kv_tokens = (uint32_t)kv;
     return 0;

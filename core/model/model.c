@@ -84,6 +84,16 @@ static int check_unknown(struct model_reader *r)
     return e < 0 ? e : 0;
 }
 
+/* Layers of these architectures see everything, in llama.cpp too. A file may name a window all the same,
+ * which its model was trained with (the first Mistral) or never used (Qwen2): it cannot be told from the
+ * file. */
+static void take_unused_window(struct model_reader *r)
+{
+    char key[96], unused[256];
+    (void)gguf_get_u32(r->f, model_key_name(r, "attention.sliding_window", key), &r->m->window_unused, unused,
+                       sizeof unused);
+}
+
 /* What the architecture's row says of the numbers. */
 static int take_arch(struct model_reader *r)
 {
@@ -97,8 +107,10 @@ static int take_arch(struct model_reader *r)
     m->embd_scale = arch->embd_scaled ? sqrtf((float)m->n_embd) : 1;
     m->attn_scale = (float)(1 / sqrt(by_embd ? (double)(m->n_embd / m->n_head) : (double)m->head_dim));
     m->window_period = arch->window_period;
-    if (!arch->window_period)
+    if (!arch->window_period) {
+        take_unused_window(r);
         return 0;
+    }
     e = model_take_count(r, "attention.sliding_window", 0, 0, UINT32_MAX, &m->window);
     if (e == 0)
         e = model_take_count(r, "attention.sliding_window_pattern", 0, 1, 1024, &m->window_period);

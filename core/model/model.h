@@ -51,6 +51,7 @@ struct model {
 
     uint32_t window; /* positions that a layer with a window sees, its own included; 0: no layer has one */
     uint32_t window_period; /* with a window: of so many layers only the last sees everything */
+    uint32_t window_unused; /* what the file says of one where the architecture has none; 0: nothing */
 
     uint32_t rope_dims; /* rotated dimensions of a head, even, <= head_dim */
     enum model_rope rope;

@@ -143,6 +143,17 @@ def test_a_context_beyond_training_is_allowed_and_said(start_server):
     assert server.ready["context"] == "20000" and "longer than the model was trained for" in server.log
 
 
+@pytest.mark.parametrize("arch, applied", [("llama", False), ("qwen2", False), ("qwen3", False), ("gemma3", True)])
+def test_a_window_that_is_not_applied_is_said(berth, start_server, make_model, arch, applied):
+    """In a longer context than it alone, and where the model has layers with one not at all."""
+    model = make_model("--arch", arch, "--window", "512", "--context", "1024", "--layers", "1")
+    told = "sliding window is not applied"
+    assert [told in start_server({"model.context": n}, model=model).log for n in (512, 513)] == [False, not applied]
+    info = json.loads(berth("model", "info", "--json", model).stdout)
+    assert info["window"] == 512 and ("warning" in info) is not applied
+    assert ("the sliding window of 512 is not applied" in berth("model", "info", model).stdout) is not applied
+
+
 def test_a_model_trained_for_next_to_nothing_has_the_least_context(start_server, make_model):
     server = start_server(model=make_model("--context", 1, "--layers", 1))
     assert server.ready["context"] == "16" and "trained=1 " in server.log

@@ -114,13 +114,11 @@ Test(sched_queue, one_that_has_waited_long_goes_before_all_others)
         enter(&r, &c, 2);
         rig_await_window();
         /* 60 s and 4 times what reading takes, which no machine needs a minute for. */
-        const uint64_t ahead = aged ? 300000000000u : 1000000000u;
-        atomic_fetch_add(&rig_ahead_ns, ahead);
+        atomic_fetch_add(&rig_ahead_ns, aged ? 300000000000u : 1000000000u);
         enter(&r, &c, 3);
-        cr_expect_eq(sched_oldest_wait_ns(r.s), ahead, "the time stands still at the gate");
+        cr_expect_eq(sched_oldest_wait_ns(r.s), aged ? 300000000000u : 1000000000u);
         rig_open_gate();
         wait_all(&c, 0, 3);
-        cr_expect_eq(sched_oldest_wait_ns(r.s), 0, "none waits");
         unsigned first = c.h[0].start_order;
         cr_expect_eq(c.h[1].start_order - first, aged ? 1 : 3, "the oldest of the aged first");
         cr_expect_eq(c.h[2].start_order - first, 2);
