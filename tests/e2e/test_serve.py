@@ -219,7 +219,7 @@ def test_the_name_is_a_setting(start_server):
 
 
 @pytest.mark.parametrize("settings", [{"engine.isa": "portable"}, {"engine.activations": "f32", "engine.kv_type": "f32"},
-                                      {"engine.kv_type": "q8_0"},
+                                      {"engine.kv_type": "q8_0", "engine.activations": "int16"},
                                       {"engine.slots": 1}, {"engine.rows": 1}, {"engine.slots": 2, "engine.rows": 200}])
 def test_it_serves_with_other_settings(start_server, settings):
     assert chat(start_server(settings))["usage"]["completion_tokens"] == 24
