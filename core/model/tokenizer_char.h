@@ -33,5 +33,11 @@ static inline bool character_is_newline(struct character c)
 /* [^\s\p{L}\p{N}] */
 static inline bool character_is_symbol(struct character c)
 {
-    return c.class == UNICODE_OTHER || c.class == UNICODE_PUNCTUATION;
+    return c.class <= UNICODE_PUNCTUATION;
+}
+
+/* \p{L} */
+static inline bool character_is_letter(struct character c)
+{
+    return c.class >= UNICODE_LETTER;
 }

@@ -43,7 +43,8 @@ typedef bool ends_fn(struct character c);
 
 static bool same_run(struct character a, struct character b)
 {
-    return a.class == b.class || (character_is_symbol(a) && character_is_symbol(b));
+    return a.class == b.class || (character_is_symbol(a) && character_is_symbol(b)) ||
+           (character_is_letter(a) && character_is_letter(b));
 }
 
 /* The end of the run of characters like `first` that goes on at `at`. */
@@ -211,9 +212,9 @@ static inline size_t word_or_symbols(const char *text, size_t len, unsigned digi
         return n;
     if (is_number(first))
         return numbers(text, len, digits);
-    if (first.class != UNICODE_LETTER && !character_is_newline(first) && len > first.len) {
+    if (!character_is_letter(first) && !character_is_newline(first) && len > first.len) {
         struct character next = character_at(text + first.len, len - first.len);
-        if (next.class == UNICODE_LETTER || (first.cp == ' ' && character_is_symbol(next))) {
+        if (character_is_letter(next) || (first.cp == ' ' && character_is_symbol(next))) {
             start = first.len;
             first = next;
         }
@@ -238,16 +239,72 @@ static size_t qwen2(const char *text, size_t len)
     return word_or_symbols(text, len, 1);
 }
 
+/* --- Mistral's since Nemo. With HEAD for [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and TAIL for
+ * [\p{Ll}\p{Lm}\p{Lo}\p{M}], which have letters without case and marks in common:
+ * [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|
+ * \s+(?!\S)|\s+ --- */
+
+static bool in_both(struct character c)
+{
+    return c.class == UNICODE_LETTER || c.class == UNICODE_MARK;
+}
+
+/* The end of HEAD*TAIL+ at text[at..), or `at`. *ret_head is that of HEAD*. */
+static size_t cased_word(const char *text, size_t len, size_t at, size_t *ret_head)
+{
+    size_t last_of_both = at, end;
+    struct character c = { 0 };
+    for (; at < len; at += c.len) {
+        c = character_at(text + at, len - at);
+        if (c.class != UNICODE_UPPER && !in_both(c))
+            break;
+        if (in_both(c))
+            last_of_both = at + c.len;
+    }
+    *ret_head = at;
+    if (at == len || c.class != UNICODE_LOWER)
+        /* HEAD* gives back what it took until TAIL+ has one. */
+        return last_of_both;
+    for (end = at; end < len; end += c.len) {
+        c = character_at(text + end, len - end);
+        if (c.class != UNICODE_LOWER && !in_both(c))
+            break;
+    }
+    return end;
+}
+
+static size_t tekken(const char *text, size_t len)
+{
+    struct character first = character_at(text, len);
+    size_t head, start = character_is_letter(first) ? 0 : first.len;
+    if (is_number(first))
+        return first.len;
+    if (!character_is_newline(first)) {
+        size_t end = cased_word(text, len, start, &head);
+        if (end > start)
+            return end;
+        /* A mark by itself is a word, which comes before a mark and capitals. */
+        if (head > start || first.class == UNICODE_MARK)
+            return first.class == UNICODE_MARK ? first.len : head;
+    }
+    if (first.cp == ' ' && len > 1 && character_is_symbol(character_at(text + 1, len - 1)))
+        first = character_at(text + 1, len - 1);
+    else
+        start = 0;
+    if (first.class == UNICODE_SPACE)
+        return space_or_line_breaks(text, len);
+    size_t at = run_end(text, len, start + first.len, first, ends_nowhere);
+    while (at < len && (text[at] == '\r' || text[at] == '\n' || text[at] == '/'))
+        at++;
+    return at;
+}
+
 static const struct tokenizer_pre rows[] = {
-    { "default", unnamed, false, false },
-    { "gpt-2", gpt2, false, false },
-    { "smollm", smollm, false, false },
-    { "llama-bpe", llama_bpe, true, true },
-    { "llama3", llama_bpe, true, true },
-    { "llama-v3", llama_bpe, true, true },
-    { "qwen2", qwen2, false, false },
-    { "deepseek-r1-qwen", qwen2, false, false },
-    { "deepseek-llm", tokenizer_deepseek_piece, false, false },
+    { "default", unnamed, false, false }, { "gpt-2", gpt2, false, false },
+    { "smollm", smollm, false, false },   { "llama-bpe", llama_bpe, true, true },
+    { "llama3", llama_bpe, true, true },  { "llama-v3", llama_bpe, true, true },
+    { "qwen2", qwen2, false, false },     { "deepseek-r1-qwen", qwen2, false, false },
+    { "tekken", tekken, true, true },     { "deepseek-llm", tokenizer_deepseek_piece, false, false },
 };
 
 const struct tokenizer_pre *tokenizer_pre_find(const char *name, size_t len)

@@ -1,15 +1,18 @@
-/* Unicode: what kind of character a code point is, as pre-tokenizers ask: \p{L}, \p{N}, \s, \p{P} or
- * none of these. Read-only tables written by tools/make-unicode; no locale is asked. Any thread.
+/* Unicode: what kind of character a code point is, as pre-tokenizers ask: \p{L} and its cases, \p{M}, \p{N},
+ * \s, \p{P} or none of these. Read-only tables written by tools/make-unicode; no locale is asked. Any thread.
  * Tests: tests/unit/test_tokenizer.c */
 #pragma once
 #include <stdint.h>
 
 enum unicode_class {
     UNICODE_OTHER,
-    UNICODE_LETTER,
-    UNICODE_NUMBER,
-    UNICODE_SPACE,
+    UNICODE_MARK, /* \p{M}: accents that follow a letter, and the like */
     UNICODE_PUNCTUATION,
+    UNICODE_SPACE,
+    UNICODE_NUMBER,
+    UNICODE_LETTER, /* \p{Lo}\p{Lm}: without case; this and those below are \p{L} */
+    UNICODE_UPPER,  /* \p{Lu}\p{Lt} */
+    UNICODE_LOWER,  /* \p{Ll} */
 };
 
 extern const char unicode_version[]; /* "14.0.0" */

@@ -12,7 +12,7 @@ import pytest
 import regex
 import requests
 from conftest import ROOT
-from test_unicode import LETTER, NUMBER, OTHER, PUNCTUATION, SPACE, read_table
+from test_unicode import LETTER, LOWER, MARK, NUMBER, OTHER, PUNCTUATION, SPACE, UPPER, read_table
 
 PARSE_SPECIAL, ADD_SPECIAL, ADD_END = 1, 2, 4
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -30,6 +30,9 @@ DEEPSEEK_LETTERS = (
     "\u2c7b\u2c7e-\u2ce4\u2ceb-\u2cee\u2cf2\u2cf3\ua640-\ua66d\ua680-\ua69b\ua722-\ua76f\ua771-\ua787\ua78b-\ua78e\uab70-"
     "\uabbf\ufb00-\ufb06\ufb13-\ufb17\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f\U000104b0-\U000104d3\U000104d8-"
     "\U000104fb\U00010c80-\U00010cb2\U00010cc0-\U00010cf2\U000118a0-\U000118df\U0001e900-\U0001e943")
+HEAD, TAIL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+TEKKEN = (rf"[^\r\n\p{{L}}\p{{N}}]?{HEAD}*{TAIL}+|[^\r\n\p{{L}}\p{{N}}]?{HEAD}+{TAIL}*|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|"
+          r"\s*[\r\n]+|\s+(?!\S)|\s+")
 # Each pattern cuts the pieces that the ones before it left: what it matches is a piece, and so is what lies between.
 PATTERNS = {
     "default": [r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"],
@@ -37,6 +40,7 @@ PATTERNS = {
     "smollm": [r"\p{N}", GPT2],
     "llama-bpe": [WORDS.replace("{DIGITS}", "{1,3}")],
     "qwen2": [WORDS.replace("{DIGITS}", "")],
+    "tekken": [TEKKEN],
     "deepseek-llm": [r"[\r\n]", rf"\s?[{DEEPSEEK_LETTERS}]+",
                      "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+\Z",
                      "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+", r"\p{N}+"],
@@ -120,13 +124,13 @@ def opened(berth_bin, tmp_path):
 def characters():
     """Some characters of every class, those that patterns name, and all of the first 384."""
     _, index, words = read_table()
-    by_class = {n: [] for n in (OTHER, LETTER, NUMBER, SPACE, PUNCTUATION)}
+    by_class = {n: [] for n in range(8)}
     for cp in range(0x110000):
         if cp >> 8 < len(index) and not 0xd800 <= cp < 0xe000:
             by_class[words[16 * index[cp >> 8] + (cp >> 4 & 15)] >> 4 * (cp & 15) & 15].append(chr(cp))
     # `regex` may know a newer Unicode: where it differs there is nothing to compare.
-    same = {LETTER: r"\p{L}", NUMBER: r"\p{N}", SPACE: r"\p{White_Space}", PUNCTUATION: r"\p{P}",
-            OTHER: r"[^\p{L}\p{N}\p{White_Space}\p{P}]"}
+    same = {LETTER: r"[\p{Lm}\p{Lo}]", UPPER: r"[\p{Lu}\p{Lt}]", LOWER: r"\p{Ll}", NUMBER: r"\p{N}", SPACE: r"\p{White_Space}",
+            PUNCTUATION: r"\p{P}", MARK: r"\p{M}", OTHER: r"[^\p{L}\p{M}\p{N}\p{White_Space}\p{P}]"}
     rng = random.Random(1)
     found = {}
     for kind, chars in by_class.items():
@@ -139,7 +143,7 @@ def characters():
 def random_text(rng, characters):
     """Text that patterns stumble over, as bytes: characters of all classes, long runs of one, invalid UTF-8."""
     words = ["'s", "'LL", "'\u017f", "'\u017fab", "'Re", "don't", " the", "x", "Ab", "\r\n", "\n\n", "  ", "   \n ", "123", " 4567", "!?",
-             " -- ", "\t", "\u3000", "\u2003", "é", "café", "\u2018a", "中文", "가나", "１２３", "٣٤٥", "Ḁb", "$+<", "🙂", " \u3000", "  \u3000a",
+             " -- ", "\t", "\u3000", "\u2003", "é", "café", "\u2018a", "中文", "가나", "１２３", "٣٤٥", "Ḁb", "$+<", "🙂", "HTTPServer", "ÉCOLEs", "A\u0301b", "!\r/\n", "//", "ǅab", " \u3000", "  \u3000a",
              "。a", "\u0301", "1", "12", "<|x|>"]
     out = []
     for _ in range(rng.randrange(1, 14)):
@@ -147,13 +151,13 @@ def random_text(rng, characters):
         if roll < 8:
             out.append(rng.choice(words).encode())
         elif roll < 17:
-            out.append(rng.choice(characters[rng.randrange(5)]).encode())
+            out.append(rng.choice(characters[rng.randrange(8)]).encode())
         elif roll == 17:
-            out.append(rng.choice(characters[rng.randrange(5)]).encode() * rng.randrange(2, 40))
+            out.append(rng.choice(characters[rng.randrange(8)]).encode() * rng.randrange(2, 40))
         elif roll == 18:
             out.append(bytes(rng.randrange(256) for _ in range(rng.randrange(1, 4))))
         else:
-            out.append(rng.choice(["\u2003 ", " \u3000", "  \u3000a", "a1", "ḀA", "! ", "1\u0663"]).encode() * rng.randrange(2, 20))
+            out.append(rng.choice(["\u2003 ", " \u3000", "  \u3000a", "a1", "ḀA", "! ", "1\u0663", "日AB!", "\u0301A?"]).encode() * rng.randrange(2, 20))
     return b"".join(out)
 
 
@@ -221,7 +225,7 @@ def test_pieces_are_those_of_the_regular_expressions(opened, characters, name):
     rng = random.Random(name)
     texts = [random_text(rng, characters) for _ in range(400)]
     patterns = [compiled(p) for p in PATTERNS[name]]
-    vocabulary = ByteLevel(rng, texts[:120], 400, name == "llama-bpe")
+    vocabulary = ByteLevel(rng, texts[:120], 400, name in ("llama-bpe", "tekken"))
     for text in texts[:60]:
         # Whole pieces that no merge makes.
         vocabulary.add("".join(LETTERS[b] for b in as_bytes(rng.choice(cut(patterns, as_text(text))))))

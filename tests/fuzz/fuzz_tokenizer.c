@@ -7,7 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-static const char *const pres[] = { "default", "gpt-2", "smollm", "llama-bpe", "qwen2", "deepseek-llm" };
+static const char *const pres[] = { "default", "gpt-2",        "smollm", "llama-bpe",
+                                    "qwen2",   "deepseek-llm", "tekken" };
 #define N_PRES (sizeof pres / sizeof pres[0])
 #define N_KINDS (N_PRES + 2) /* and SentencePiece-style, with a space before and without */
 

@@ -575,7 +575,7 @@ Test(tokenizer, refuses_by_name_what_it_does_not_have)
     refuses(
         &v, -ENOTSUP,
         "pre-tokenizer 'tek\\x0aken' of tokenizer 'gpt2' is not one this build has: default, gpt-2, smollm, "
-        "llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, deepseek-llm");
+        "llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, tekken, deepseek-llm");
     v.pre = NULL;
     struct tokenizer *t = must_open(&v);
     cr_expect_str_eq(tokenizer_kind(t), "gpt2/default", "of a file that names none");
@@ -634,11 +634,11 @@ Test(tokenizer, classes_of_characters_are_those_of_the_unicode_standard)
         uint32_t cp;
         enum unicode_class class;
     } rows[] = {
-        { 'a', UNICODE_LETTER },       { '0', UNICODE_NUMBER },     { ' ', UNICODE_SPACE },
+        { 'a', UNICODE_LOWER },        { '0', UNICODE_NUMBER },     { ' ', UNICODE_SPACE },
         { '_', UNICODE_PUNCTUATION },  { 0x08, UNICODE_OTHER },     { 0x09, UNICODE_SPACE },
         { 0x0d, UNICODE_SPACE },       { 0x0e, UNICODE_OTHER },     { 0x1c, UNICODE_OTHER },
         { 0x85, UNICODE_SPACE },       { 0xa0, UNICODE_SPACE },     { 0xaa, UNICODE_LETTER },
-        { 0xb2, UNICODE_NUMBER },      { 0xd7, UNICODE_OTHER },     { 0x300, UNICODE_OTHER },
+        { 0xb2, UNICODE_NUMBER },      { 0xd7, UNICODE_OTHER },     { 0x300, UNICODE_MARK },
         { 0x660, UNICODE_NUMBER },     { 0x16ee, UNICODE_NUMBER },  { 0x180e, UNICODE_OTHER },
         { 0x200a, UNICODE_SPACE },     { 0x200b, UNICODE_OTHER },   { 0x2160, UNICODE_NUMBER },
         { 0x3000, UNICODE_SPACE },     { 0x3042, UNICODE_LETTER },  { 0x4e00, UNICODE_LETTER },
@@ -647,13 +647,14 @@ Test(tokenizer, classes_of_characters_are_those_of_the_unicode_standard)
         { 0x10000, UNICODE_LETTER },   { 0x1d7ff, UNICODE_NUMBER }, { 0x1f600, UNICODE_OTHER },
         { 0x2a6df, UNICODE_LETTER },   { 0x3134a, UNICODE_LETTER }, { 0x3ffff, UNICODE_OTHER },
         { 0xe0001, UNICODE_OTHER },    { 0x10ffff, UNICODE_OTHER }, { 0x110000, UNICODE_OTHER },
-        { UINT32_MAX, UNICODE_OTHER },
+        { 'A', UNICODE_UPPER },        { 0x1c5, UNICODE_UPPER },    { 0x2b0, UNICODE_LETTER },
+        { UINT32_MAX, UNICODE_OTHER }, { 0x903, UNICODE_MARK },     { 0xe0100, UNICODE_MARK },
     };
     size_t letters = 0, numbers = 0, spaces = 0, marks = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         cr_expect_eq(unicode_class(rows[i].cp), rows[i].class, "U+%04X", rows[i].cp);
     for (uint32_t cp = 0; cp < 0x110000; cp++) {
-        letters += unicode_class(cp) == UNICODE_LETTER;
+        letters += unicode_class(cp) >= UNICODE_LETTER;
         numbers += unicode_class(cp) == UNICODE_NUMBER;
         spaces += unicode_class(cp) == UNICODE_SPACE;
         marks += unicode_class(cp) == UNICODE_PUNCTUATION;
