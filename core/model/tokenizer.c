@@ -194,13 +194,16 @@ static int encode_plain(struct encoding *e, size_t at, size_t end)
     return 0;
 }
 
-/* The same for text[at..end), with a space before it where the model wants one. */
+/* The same for text[at..end), with a space before it where the model wants one. Behind a special token one
+ * that is there is the one: templates write "[/INST] answer" where the model was trained to, and itself does,
+ * go on with a single space, and a reply must be found again in the next prompt. */
 static int encode_between(struct encoding *e, const char *text, size_t at, size_t end)
 {
     size_t start = e->n_prefixed;
     if (!e->prefixed || at == end)
         return encode_plain(e, at, end);
-    e->prefixed[e->n_prefixed++] = ' ';
+    if (at == 0 || text[at] != ' ')
+        e->prefixed[e->n_prefixed++] = ' ';
     memcpy(e->prefixed + e->n_prefixed, text + at, end - at);
     e->n_prefixed += end - at;
     return encode_plain(e, start, e->n_prefixed);

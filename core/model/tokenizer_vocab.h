@@ -33,7 +33,8 @@ struct tokenizer {
     struct special_set *special;      /* these, and control tokens: found when special tokens are asked for */
     int32_t bos, eos;                 /* -1: none */
     bool add_bos, add_eos;
-    bool add_space_prefix; /* SentencePiece-style alone: a space before text, and after special tokens */
+    /* SentencePiece-style alone: a space before text, and after special tokens where there is none. */
+    bool add_space_prefix;
 };
 
 /* Reads the vocabulary into t, all zero but `pre` and `kind`. Fails as tokenizer_open does; the caller frees

@@ -264,8 +264,9 @@ class SentencePiece:
             elif kind != UNUSED:
                 self.special[token.replace("▁", " ")] = (i, kind)
 
-    def encode_plain(self, text):
-        symbols = list((" " if self.space_prefix else "") + text)
+    def encode_plain(self, text, first):
+        spaced = text.startswith(" ") and not first
+        symbols = list((" " if self.space_prefix and not spaced else "") + text)
         while True:
             best = None
             for i, pair in enumerate(zip(symbols, symbols[1:])):
@@ -296,11 +297,11 @@ class SentencePiece:
                 at += 1
                 continue
             token = max(here, key=lambda t: len(t.encode()))
-            ids += self.encode_plain(plain) if plain else []
+            ids += self.encode_plain(plain, not ids) if plain else []
             ids.append(self.special[token][0])
             plain = ""
             at += len(token)
-        return ids + (self.encode_plain(plain) if plain else [])
+        return ids + (self.encode_plain(plain, not ids) if plain else [])
 
 
 def random_vocabulary(rng, texts, with_bytes, tied):
@@ -358,6 +359,9 @@ def test_sentencepiece_adds_what_the_model_wants(opened):
     tokenizer = opened("llama", tokens, types, scores=scores)
     assert tokenizer([(b"", ADD_SPECIAL), (b"<s>a</s>", PARSE_SPECIAL), (b"a??b", 0)]) == [
         ([1], b"<s>"), ([1, 4, 3, 2], b"<s> a</s>"), ([4, 3, 0, 0, 0], b" a<unk><unk><unk>")]
+    # A template's own space is that space, or the model would read its answer otherwise than it wrote it.
+    assert tokenizer([(b" a", 0), (b"<s> a</s>", PARSE_SPECIAL), (b"<s>  a", PARSE_SPECIAL)]) == [
+        ([4, 4, 3], b"  a"), ([1, 4, 3, 2], b"<s> a</s>"), ([1, 4, 4, 3], b"<s>  a")]
 
 
 def test_a_server_speaks_through_a_sentencepiece_vocabulary(start_server, make_model):
