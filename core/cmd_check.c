@@ -6,6 +6,7 @@
 #include "cmd_serve_load.h"
 #include "cmd_serve_policy.h"
 #include "policy/trace.h"
+#include "util/jsonx.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -52,6 +53,11 @@ static int check(const char *path, const struct cmd_strings *sets)
     if (code >= 0)
         return code;
     config_print(config, stdout);
+    if (jsonx_starved()) { /* some values were not printed */
+        cmd_error("out of memory");
+        config_free(config);
+        return 1;
+    }
     r = check_settings(config, false, &keys, &n_keys, err, sizeof err);
     if (r == 0)
         r = check_policies(config, policy, err, sizeof err);

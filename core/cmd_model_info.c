@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "model/chat.h"
 #include "model/tokenizer.h"
+#include "util/jsonx.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -437,7 +438,10 @@ static int info(const char *path, bool json, bool keys)
         print_keys(r.file);
     } else {
         gather(&r);
-        if (!json)
+        if (jsonx_starved()) { /* something is missing in it */
+            cmd_error("out of memory");
+            code = 1;
+        } else if (!json)
             print_text(r.out);
         else if (json_dumpf(r.out, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(15)) < 0 || putchar('\n') < 0)
             code = 1;

@@ -118,6 +118,7 @@ int main(int argc, char **argv)
 {
     fill_standard_streams();
     crash_install();
+    jsonx_watch();
     /* Whoever started this may have left it ignored, and then no child could be waited for. */
     signal(SIGCHLD, SIG_DFL);
 

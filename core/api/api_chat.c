@@ -54,6 +54,7 @@ static void put_logprobs(const struct exchange *ex, const struct api_choice *c, 
     }
     buf_puts(out, "{\"content\":[");
     buf_append(out, c->lp[0].data, c->lp[0].len);
+    out->failed |= c->lp[0].failed;
     buf_puts(out, "],\"refusal\":null}");
 }
 

@@ -15,7 +15,7 @@ static void add_ids(struct exchange *ex, const char *param, const json_t *ids)
     int64_t n_vocab = tokenizer_n_vocab(ex->api->o.tokenizer);
     int32_t *tokens = malloc((n + 1) * sizeof *tokens);
     if (!tokens) {
-        api_fail(ex, param, "out of memory");
+        api_fail_memory(ex);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -64,7 +64,7 @@ static void read_completions(struct exchange *ex, json_t *body)
     }
     ex->request.prompts = calloc(n, sizeof *ex->request.prompts);
     if (!ex->request.prompts) {
-        api_fail(ex, NULL, "out of memory");
+        api_fail_memory(ex);
         return;
     }
     char param[32] = "prompt";
@@ -178,6 +178,7 @@ static void put_logprobs(const struct exchange *ex, const struct api_choice *c, 
     for (int k = 0; k < API_LP_LISTS; k++) {
         buf_printf(out, "%c\"%s\":[", k ? ',' : '{', names[k]);
         buf_append(out, c->lp[k].data, c->lp[k].len);
+        out->failed |= c->lp[k].failed;
         buf_putc(out, ']');
     }
     buf_putc(out, '}');

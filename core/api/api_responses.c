@@ -33,7 +33,7 @@ static bool tell(struct exchange *ex, const json_t *body)
     ex->request.told = b.failed ? NULL : buf_steal(&b, NULL);
     buf_free(&b);
     if (!ex->request.told)
-        api_fail(ex, NULL, "out of memory");
+        api_fail_memory(ex);
     return ex->request.told != NULL;
 }
 

@@ -6,6 +6,8 @@
 /* Fails an exchange while its body is read: status 400, invalid_request_error. param may be NULL. */
 __attribute__((format(printf, 3, 4))) void api_fail(struct exchange *ex, const char *param, const char *fmt,
                                                     ...);
+/* 503, whatever was found wrong before: that may have come of it. */
+void api_fail_memory(struct exchange *ex);
 
 /* fields.c: reads a body by the table of request fields. */
 /* Fails for a value that is none of those allowed, which it names; NULL: it is missing. */

@@ -21,6 +21,11 @@ void api_fail(struct exchange *ex, const char *param, const char *fmt, ...)
     va_end(args);
 }
 
+void api_fail_memory(struct exchange *ex)
+{
+    ex->error = (struct api_error){ .status = 503, .type = "server_error", .message = "out of memory" };
+}
+
 void api_fail_value(struct exchange *ex, const char *param, const json_t *value, const char *allowed)
 {
     char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;

@@ -30,7 +30,7 @@ static void add_stop(struct exchange *ex, const struct field *f, const json_t *v
     }
     char *copy = malloc(len + 1);
     if (!copy) {
-        api_fail(ex, f->name, "out of memory");
+        api_fail_memory(ex);
         return;
     }
     memcpy(copy, json_string_value(value), len + 1);
@@ -100,7 +100,7 @@ void field_read_bias(struct exchange *ex, const struct field *f, json_t *value)
     }
     ex->request.bias = calloc(n + 1, sizeof *ex->request.bias);
     if (!ex->request.bias) {
-        api_fail(ex, f->name, "out of memory");
+        api_fail_memory(ex);
         return;
     }
     const char *key;

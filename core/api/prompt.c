@@ -23,9 +23,12 @@ static bool is_role(const json_t *message, const char *role)
 /* A value as templates write it. */
 static void put_json(struct exchange *ex, json_t *value, struct buf *out)
 {
-    char err[160] = "out of memory";
+    char err[160] = "";
     json_t *vars = json_pack("{s:O}", "value", value);
-    if (!vars || chat_template_render(ex->api->to_json, vars, 0, out, err, sizeof err) < 0)
+    int r = vars ? chat_template_render(ex->api->to_json, vars, 0, out, err, sizeof err) : -ENOMEM;
+    if (r == -ENOMEM)
+        api_fail_memory(ex);
+    else if (r < 0)
         api_fail(ex, NULL, "tools: one, or a call of one, could not be written as JSON: %s", err);
     json_decref(vars);
 }
@@ -34,7 +37,7 @@ static void set_text(struct exchange *ex, json_t *message, const char *key, cons
 {
     json_t *value = text->failed ? NULL : json_stringn(text->len ? text->data : "", text->len);
     if (json_object_set_new(message, key, value) < 0)
-        api_fail(ex, NULL, "out of memory");
+        api_fail_memory(ex);
 }
 
 /* ---- tools for a template that knows none ---- */
@@ -390,9 +393,12 @@ bool prompt_render(struct exchange *ex, struct buf *out)
         r = render(ex, out, err, sizeof err);
     if (r == -E2BIG && fail_large(ex))
         return false;
-    if (r < 0 || out->failed) {
-        api_fail(ex, "messages", "messages: the chat template could not render them: %s",
-                 *err ? err : "out of memory");
+    if (r == -ENOMEM || out->failed) {
+        api_fail_memory(ex);
+        return false;
+    }
+    if (r < 0) {
+        api_fail(ex, "messages", "messages: the chat template could not render them: %s", err);
         return false;
     }
     ex->request.thinking = reasoning_is_open(ex->api->traits.marks, out->len ? out->data : "", out->len);
@@ -423,9 +429,17 @@ void prompt_make(struct exchange *ex, const char *param)
         if (ex->request.prompts)
             prompt_add_text(ex, param, text.len ? text.data : "", text.len, flags_for(ex, &text));
         else
-            api_fail(ex, NULL, "out of memory");
+            api_fail_memory(ex);
     }
     buf_free(&text);
+}
+
+static void fail_tokens(struct exchange *ex, const char *param, int r)
+{
+    if (r == -ENOMEM)
+        api_fail_memory(ex);
+    else
+        api_fail(ex, param, "%s: could not be tokenized: %s", param, strerror(-r));
 }
 
 bool prompt_count(struct exchange *ex, size_t *ret_tokens)
@@ -433,9 +447,11 @@ bool prompt_count(struct exchange *ex, size_t *ret_tokens)
     struct buf text = { 0 };
     int32_t *tokens = NULL;
     bool ok = prompt_render(ex, &text);
-    if (ok && tokenizer_encode(ex->api->o.tokenizer, text.len ? text.data : "", text.len,
-                               flags_for(ex, &text), &tokens, ret_tokens) < 0) {
-        api_fail(ex, "messages", "messages: could not be tokenized");
+    int r = ok ? tokenizer_encode(ex->api->o.tokenizer, text.len ? text.data : "", text.len,
+                                  flags_for(ex, &text), &tokens, ret_tokens)
+               : 0;
+    if (r < 0) {
+        fail_tokens(ex, "messages", r);
         ok = false;
     }
     free(tokens);
@@ -471,7 +487,7 @@ bool prompt_add_text(struct exchange *ex, const char *param, const char *text, s
     size_t n;
     int r = tokenizer_encode(ex->api->o.tokenizer, text, len, flags, &tokens, &n);
     if (r < 0) {
-        api_fail(ex, param, "%s: could not be tokenized: %s", param, strerror(-r));
+        fail_tokens(ex, param, r);
         return false;
     }
     return prompt_add_tokens(ex, param, tokens, n);

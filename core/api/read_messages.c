@@ -61,7 +61,7 @@ static void add_reference(struct exchange *ex, const json_t *block, struct buf *
     if (text)
         buf_puts(out, text);
     else
-        api_fail(ex, NULL, "out of memory");
+        api_fail_memory(ex);
     free(text);
     json_decref(shown);
     json_object_del(ex->request.unshown, name);
@@ -101,7 +101,7 @@ static json_t *result_text(struct exchange *ex, const char *param, const json_t 
     }
     json_t *joined = ok && !text.failed ? json_stringn(text.len ? text.data : "", text.len) : NULL;
     if (ok && !joined)
-        api_fail(ex, param, "out of memory");
+        api_fail_memory(ex);
     buf_free(&text);
     return joined;
 }
@@ -232,7 +232,7 @@ static bool read_message(struct exchange *ex, size_t i, const json_t *message)
         ok = false;
     }
     if (ok && (g.text.failed || g.thinking.failed))
-        api_fail(ex, param, "out of memory");
+        api_fail_memory(ex);
     else if (ok)
         put_message(ex, role, &g);
     buf_free(&g.text);
@@ -266,6 +266,10 @@ static bool read_system(struct exchange *ex)
             any = true;
             ok = add_text(ex, param, block, "text", &text);
         }
+    }
+    if (text.failed) {
+        api_fail_memory(ex);
+        ok = false;
     }
     if (ok && any)
         json_array_append_new(ex->request.messages,

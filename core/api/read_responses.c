@@ -87,7 +87,7 @@ static bool read_call(struct reader *r, const char *param, const json_t *item)
     if (full)
         talk_add_call(r->ex, open_message(r), id, full, arguments);
     else
-        api_fail(r->ex, NULL, "out of memory");
+        api_fail_memory(r->ex);
     free(full);
     return true;
 }
@@ -136,7 +136,9 @@ static void read_reasoning(struct reader *r, const json_t *item)
     if (r->open &&
         (json_string_length(json_object_get(r->open, "content")) || json_object_get(r->open, "tool_calls")))
         r->open = NULL;
-    if (text.len)
+    if (text.failed)
+        api_fail_memory(r->ex);
+    else if (text.len)
         json_object_set_new(open_message(r), "reasoning_content", json_stringn(text.data, text.len));
     buf_free(&text);
 }
@@ -217,7 +219,7 @@ static bool read_tool(struct exchange *ex, const char *param, const json_t *tool
         json_object_set_new(ex->request.namespaces, full, json_pack("[s, s]", space, name));
     }
     if (!full)
-        api_fail(ex, NULL, "out of memory");
+        api_fail_memory(ex);
     free(full);
     return ok;
 }

@@ -94,7 +94,7 @@ json_t *talk_text(struct exchange *ex, const char *param, const json_t *content,
     }
     json_t *joined = ok && !text.failed ? json_stringn(text.len ? text.data : "", text.len) : NULL;
     if (ok && !joined)
-        api_fail(ex, param, "out of memory");
+        api_fail_memory(ex);
     buf_free(&text);
     return joined;
 }

@@ -26,13 +26,14 @@ static json_t *parse_body(struct exchange *ex)
     }
     const char *text = (const char *)evbuffer_pullup(ex->body, -1);
     if (!text) {
-        api_fail(ex, NULL, "out of memory");
-        ex->error.status = 503;
-        ex->error.type = "server_error";
+        api_fail_memory(ex);
     } else if (!utf8_valid(text, len)) {
         api_fail(ex, NULL, "the body is not valid UTF-8");
     } else if ((r = jsonx_parse(text, len, ex->api->o.max_json_depth, false, &value, err, sizeof err)) < 0) {
-        api_fail(ex, NULL, r == -ERANGE ? "the body: %s" : "the body is not valid JSON: %s", err);
+        if (r == -ENOMEM)
+            api_fail_memory(ex);
+        else
+            api_fail(ex, NULL, r == -ERANGE ? "the body: %s" : "the body is not valid JSON: %s", err);
     }
     return value;
 }
@@ -232,8 +233,12 @@ static void submit_all(struct exchange *ex)
 static void work_on(struct exchange *ex)
 {
     json_t *body = atomic_load(&ex->left) ? NULL : parse_body(ex);
+    (void)jsonx_starved();
     if (body) {
         ex->endpoint->read(ex, body);
+        /* A message or a tool may be missing: what was made of it is no answer to this request. */
+        if (jsonx_starved())
+            api_fail_memory(ex);
         /* What the request borrowed from the body was used by now. */
         json_decref(body);
         if (!ex->error.status && ex->request.n_prompts)

@@ -280,9 +280,11 @@ static json_t *value_of_override(const struct config_key *key, const char *text)
 
     if ((key->type == KEY_LIST || key->type == KEY_POLICIES) && *text != '[')
         return split_list(text, key->type == KEY_POLICIES);
-    if ((!is_text || strcmp(text, "null") == 0) &&
-        jsonx_parse(text, strlen(text), MAX_DEPTH, true, &value, ignored, sizeof ignored) == 0)
-        return value;
+    if (!is_text || strcmp(text, "null") == 0) {
+        int r = jsonx_parse(text, strlen(text), MAX_DEPTH, true, &value, ignored, sizeof ignored);
+        if (r == 0 || r == -ENOMEM)
+            return r == 0 ? value : NULL;
+    }
     return json_string(text);
 }
 

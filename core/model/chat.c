@@ -67,6 +67,7 @@ int chat_template_parse(const char *text, size_t len, struct chat_template **ret
         return r;
     struct chat_template *t = calloc(1, sizeof *t);
     struct jparser *p = calloc(1, sizeof *p);
+    snprintf(err, errlen, "out of memory");
     r = -ENOMEM;
     if (!t || !p)
         goto fail;

@@ -421,8 +421,10 @@ int gguf_open(const char *path, struct gguf **ret_file, char *err, size_t errlen
     int r;
     struct gguf *f = calloc(1, sizeof *f);
     struct cursor c = { .f = f, .err = why, .errlen = sizeof why };
-    if (!f)
+    if (!f) {
+        snprintf(err, errlen, "%s: %s", path, why);
         return -ENOMEM;
+    }
 
     r = map_whole_file(path, f, why, sizeof why);
     if (r == 0)

@@ -233,7 +233,7 @@ static int ask(struct test *t, struct policy_host *h, uint32_t index, enum polic
     const struct policy_head *head = &policy_loaded_entry(t->policy)->head;
     struct policy_table_sizes sizes = { head->size_snapshot, head->size_history, head->size_group,
                                         head->size_returns };
-    struct policy_snapshot *copy;
+    struct policy_snapshot *copy = NULL;
     struct buf b = { 0 };
     uint8_t digest[DIGEST_LEN];
     int r = policy_table_copy(&t->table->v, &sizes, &copy);
@@ -256,8 +256,8 @@ static int ask(struct test *t, struct policy_host *h, uint32_t index, enum polic
                  policy_call_name(call), index);
         r = -ENOEXEC;
     }
-    free(copy);
 out:
+    free(copy);
     buf_free(&b);
     return r;
 }

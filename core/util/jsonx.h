@@ -20,6 +20,13 @@ int jsonx_parse_lines(const char *text, size_t len, unsigned max_depth,
                       void (*seen)(void *arg, const json_t *object, const char *key, unsigned line),
                       void *arg, json_t **ret_value, char *err, size_t errlen);
 
+/* jansson tells of few allocations that failed: a value that could not be made is missing in its object, and
+ * a parse ends with a message about the text. From jsonx_watch on (once, before there are threads) each is
+ * noted. */
+void jsonx_watch(void);
+/* Whether one failed on this thread since the last call; without jsonx_watch always false. */
+bool jsonx_starved(void);
+
 /* A string of any bytes: those that are no UTF-8 come out as '?'. NULL: out of memory. */
 json_t *jsonx_text(const char *text);
 

@@ -8,6 +8,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+static _Thread_local bool starved;
+
+static void *watched_malloc(size_t n)
+{
+    void *p = malloc(n);
+
+    if (!p)
+        starved = true;
+    return p;
+}
+
+void jsonx_watch(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+}
+
+bool jsonx_starved(void)
+{
+    bool was = starved;
+
+    starved = false;
+    return was;
+}
+
 static size_t end_of_string(const char *text, size_t len, size_t at)
 {
     for (at++; at < len && text[at] != '"'; at++)
@@ -60,15 +84,18 @@ static int parse(const char *text, size_t len, unsigned max_depth, size_t flags,
         snprintf(err, errlen, "%s: nested deeper than %u", place, max_depth);
         return -EINVAL;
     }
+    bool before = jsonx_starved();
     json_t *value = json_loadb(text, len, flags | JSON_DECODE_ANY | JSON_ALLOW_NUL, &e);
 
+    if (starved || (!value && json_error_code(&e) == json_error_out_of_memory)) {
+        json_decref(value);
+        snprintf(err, errlen, "out of memory");
+        return -ENOMEM;
+    }
+    starved = before;
     if (value) {
         *ret_value = value;
         return 0;
-    }
-    if (json_error_code(&e) == json_error_out_of_memory) {
-        snprintf(err, errlen, "out of memory");
-        return -ENOMEM;
     }
     bool range = json_error_code(&e) == json_error_numeric_overflow;
     const char *what = !range                      ? e.text
