@@ -1,6 +1,7 @@
 /* Matmul: every instruction set this machine has against plain double loops and the reference, and bit for
  * bit against itself and the others. Where a set is missing its tests have nothing to compare; portable is
  * always there. */
+#include "../cases.h"
 #include "matmul_case.h"
 
 #include <criterion/criterion.h>
@@ -116,10 +117,11 @@ static void check_row(const struct product_case *c, const char *who, uint32_t j,
     free(w);
 }
 
-static void check_against_loops(struct dut *d, uint64_t seed, int cases, enum ops_activations activations)
+static void check_against_loops(struct dut *d, uint64_t seed, uint32_t cases,
+                                enum ops_activations activations)
 {
     struct rng r = { seed };
-    for (int i = 0; i < cases; i++) {
+    for (uint32_t i = 0; i < cases; i++) {
         struct product_case c = { 0 };
         float *out[OPS_MAX_OUT];
         case_random(&r, &c);
@@ -139,7 +141,7 @@ Test(matmul, every_shape_and_type_is_the_double_sum_over_its_int8_activations)
         struct dut d;
         if (!dut_open(&d, isas[i], 2, OPS_INT8))
             continue;
-        check_against_loops(&d, 11 + i, 40, OPS_INT8);
+        check_against_loops(&d, 11 + i, cases_of(40, 2), OPS_INT8);
         dut_close(&d);
     }
 }
@@ -150,7 +152,7 @@ Test(matmul, two_int8_leave_next_to_nothing_of_an_activation)
         struct dut d;
         if (!dut_open(&d, isas[i], 2, OPS_INT16))
             continue;
-        check_against_loops(&d, 311 + i, 30, OPS_INT16);
+        check_against_loops(&d, 311 + i, cases_of(30, 2), OPS_INT16);
         dut_close(&d);
     }
 }
@@ -161,7 +163,7 @@ Test(matmul, with_float_activations_nothing_is_quantized)
         struct dut d;
         if (!dut_open(&d, isas[i], 2, OPS_F32))
             continue;
-        check_against_loops(&d, 211 + i, 40, OPS_F32);
+        check_against_loops(&d, 211 + i, cases_of(40, 2), OPS_F32);
         dut_close(&d);
     }
 }
@@ -170,7 +172,7 @@ Test(matmul, the_reference_is_the_double_sum)
 {
     struct dut d;
     cr_assert(dut_open(&d, NULL, 1, OPS_INT8));
-    check_against_loops(&d, 5, 40, OPS_F32);
+    check_against_loops(&d, 5, cases_of(40, 2), OPS_F32);
     dut_close(&d);
 }
 
@@ -249,7 +251,7 @@ Test(matmul, rows_together_are_the_same_bits_as_each_alone)
         struct dut d;
         if (!dut_open(&d, isas[i / 3], 2, (enum ops_activations)(i % 3)))
             continue;
-        for (int k = 0; k < 8; k++) {
+        for (uint32_t k = 0; k < cases_of(8, 2); k++) {
             struct product_case c = { 0 };
             case_random(&r, &c);
             check_splits(&c, &d, &r);
@@ -329,7 +331,7 @@ static void check_isas(const struct product_case *c, enum ops_activations activa
 Test(matmul, all_vector_devices_give_the_same_bits)
 {
     struct rng r = { 99 };
-    for (int k = 0; k < 120; k++) {
+    for (uint32_t k = 0; k < cases_of(120, 4); k++) {
         struct product_case c = { 0 };
         if (k == 0)
             large_case(&r, &c, 70);

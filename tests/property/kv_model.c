@@ -3,6 +3,7 @@
  * and block identities, and counts holders by looking. Always: the same blocks in use, -ENOSPC exactly when
  * the model says so, sessions in flight as they were before, and, whatever a session went through, its logits
  * are the bits of a fresh session fed the same tokens. */
+#include "../cases.h"
 #include "../unit/engine_rig.h"
 
 #define SESSIONS 6
@@ -347,17 +348,17 @@ static void run(const char *isa, uint32_t stages, uint32_t threads, const char *
 
 Test(kv_model, random_histories_on_the_reference_device)
 {
-    run("ref", 1, 1, "f32", 800, 1);
+    run("ref", 1, 1, "f32", cases_of(800, 2), 1);
 }
 
 Test(kv_model, random_histories_on_the_processor)
 {
-    run("auto", 1, 2, "f16", 1500, 2);
+    run("auto", 1, 2, "f16", cases_of(1500, 3), 2);
     run("auto", 1, 1, "q8_0", 500, 3);
 }
 
 Test(kv_model, random_histories_on_two_and_three_stages)
 {
-    run("auto", 2, 2, "f16", 2000, 4);
+    run("auto", 2, 2, "f16", cases_of(2000, 2), 4);
     run("auto", 3, 3, "f32", 1000, 5);
 }

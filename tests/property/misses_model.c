@@ -1,6 +1,7 @@
 /* Misses against a model that keeps the tokens of everything that was lost, and why. Conversations of random
  * turns run, are continued, changed, forgotten and given up in a small table; each prompt is judged by both.
  */
+#include "../cases.h"
 #include "../unit/slots_rig.h"
 
 #include "slots/misses.h"
@@ -258,11 +259,12 @@ static void run(struct world *w, uint32_t block)
 Test(misses_model, reasons_and_tokens_are_those_of_one_that_forgets_nothing, .timeout = 240)
 {
     static struct world w;
-    for (uint64_t i = 0; i < SEQUENCES; i++) {
+    const uint32_t sequences = cases_of(SEQUENCES, 5);
+    for (uint64_t i = 0; i < sequences; i++) {
         w.seed = i;
         run(&w, i % 3 == 0 ? 4 : i % 3 == 1 ? 8 : 64);
     }
     for (int k = 0; k < MISS_REASONS; k++)
-        cr_expect_gt(w.judged[k], 1000, "%s came up %lu times", miss_reason_name((enum miss_reason)k),
-                     w.judged[k]);
+        cr_expect_gt(w.judged[k], sequences / 20, "%s came up %lu times",
+                     miss_reason_name((enum miss_reason)k), w.judged[k]);
 }

@@ -2,6 +2,7 @@
  * on a model that stores every history as an array of tokens and computes every length by looking: shared
  * lengths, turn tokens, what a prompt shares, the whole snapshot, and what is superseded. Then the plans of
  * giving up memory against a search that frees one block after another. */
+#include "../cases.h"
 #include "../unit/slots_rig.h"
 
 #include "abi/policy_words.h"
@@ -492,17 +493,17 @@ static void run(uint32_t sequences, uint32_t block_tokens, uint64_t seed)
 
 Test(slots_model, small_blocks)
 {
-    run(SEQUENCES / 2, 4, 1);
+    run(cases_of(SEQUENCES / 2, 6), 4, 1);
 }
 
 Test(slots_model, middling_blocks)
 {
-    run(SEQUENCES / 4, 20, 2);
+    run(cases_of(SEQUENCES / 4, 6), 20, 2);
 }
 
 Test(slots_model, whole_blocks)
 {
-    run(SEQUENCES / 4, 64, 3);
+    run(cases_of(SEQUENCES / 4, 6), 64, 3);
 }
 
 /* ---- giving up memory ---- */
@@ -632,7 +633,7 @@ Test(slots_model, plans_of_giving_up_are_those_of_a_search)
     struct giveup *g = NULL;
     uint32_t partly = 0;
     cr_assert_eq(giveup_new(POOL, BLOCK, HOLDERS, &g), 0);
-    for (uint32_t round = 0; round < 60000; round++) {
+    for (uint32_t round = 0; round < cases_of(60000, 6); round++) {
         uint32_t to[HOLDERS], len[HOLDERS], whole[HOLDERS], needed = draw(&p, 15);
         bool take_wanted = draw(&p, 2);
         fill_pool(&p);
@@ -647,6 +648,6 @@ Test(slots_model, plans_of_giving_up_are_those_of_a_search)
         }
         cr_assert_eq(freed, blocks_held(&p, whole) - blocks_held(&p, len));
     }
-    cr_assert_gt(partly, 10000);
+    cr_assert_gt(partly, cases_of(10000, 6));
     giveup_free(g);
 }

@@ -1,7 +1,7 @@
 /* Stages under stress, for ThreadSanitizer, where Criterion does not start: windows of random rows in flight
  * on three stages with two threads each, begun and ended in random order, while idle sessions are forked, cut
  * and freed, and now and then a stage fails. Every sequence is the beginning of one of a few texts, so what
- * its logits must be was computed before, on one stage. Usage: engine_stress [STEPS [SEED]] */
+ * its logits must be was computed before, on one stage. Usage: engine_stress [STEPS [SEED [ISA]]] */
 #include "engine/engine_impl.h"
 #include "tiny_model.h"
 #include <errno.h>
@@ -27,6 +27,7 @@ static const struct tiny_shape shape = { .layers = 5,
 static int32_t texts[TEXTS][LONG];
 static uint64_t wanted[TEXTS][LONG]; /* a digest of each token's logits */
 static atomic_uint told, fail_in;
+static const char *isa = "auto";
 
 struct leg {
     struct flight *flight;
@@ -78,7 +79,7 @@ static int failing_sync(struct ops_dev *d, char *err, size_t errlen)
 
 static struct engine *open_engine(const struct ops *ops, uint32_t stages, uint32_t threads)
 {
-    struct engine_options o = { .isa = "auto",
+    struct engine_options o = { .isa = isa,
                                 .threads = threads,
                                 .stages = stages,
                                 .kv_tokens = 14 * 64,
@@ -240,6 +241,7 @@ int main(int argc, char **argv)
     static struct ops ops;
     uint32_t steps = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 3000;
     w.seed = argc > 2 ? strtoul(argv[2], NULL, 10) : 1;
+    isa = argc > 3 ? argv[3] : isa;
     ops = ops_cpu;
     ops.sync = failing_sync;
     if (compute_wanted() && (w.e = open_engine(&ops, 3, 6)))

@@ -3,6 +3,7 @@
  * read its records. Every job must end exactly once, and what the same prompt is answered must always be the
  * same, however many stages and groups there are. The scheduler looks over all its books after every step.
  * Usage: sched_stress [JOBS [SEED [STAGES [GROUPS [padded]]]]] */
+#include "../cases.h"
 #include "engine/engine.h"
 #include "sched/placement.h"
 #include <pthread.h>
@@ -258,7 +259,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "sched_stress: %s\n", err);
         return 1;
     }
-    r = run(e, t, jobs, seed, groups, argc > 5);
+    r = run(e, t, cases_of(jobs, 3), seed, groups, argc > 5);
     engine_close(e);
     tokenizer_free(t);
     model_free(m);

@@ -1,5 +1,6 @@
 /* Tests of core/policy/case_read.c and case_write.c: what is written reads back as it was, the recorded cases
  * are read as another reader reads them, and bad cases are refused by the name of what is wrong in them. */
+#include "../cases.h"
 #include "policy_case.h"
 
 #include "policy/asker.h"
@@ -513,8 +514,11 @@ static void judge(const char *text, size_t len)
 static void mutate_recorded(const json_t *root, struct case_table *t, const json_t *expect)
 {
     static char text[1 << 16];
+    static uint32_t which;
     (void)t;
     (void)expect;
+    if (!cases_all() && which++ % 5)
+        return;
     json_t *one = json_deep_copy(json_object_get(root, "case"));
     for (uint32_t n = 1 + below(&mutations, 2); n; n--)
         spoil(one, &mutations);
@@ -532,7 +536,7 @@ Test(case, no_mutation_of_a_case_does_harm)
     for (unsigned call = 0; call < POLICY_CALLS; call++)
         case_each(policy_call_name(call), mutate_recorded);
     cr_log_info("%u read, %u refused", read_well, refused);
-    cr_expect_gt(read_well, 500);
-    cr_expect_gt(refused, 5000);
+    cr_expect_gt(read_well, cases_of(500, 5));
+    cr_expect_gt(refused, cases_of(5000, 5));
     policy_case_free(ours);
 }

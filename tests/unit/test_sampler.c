@@ -1,5 +1,6 @@
 /* Sampler: against one that sorts everything in double precision; frequencies against probabilities; what is
  * forbidden never comes; and what a choice costs. */
+#include "../cases.h"
 #include "model/ranking.h"
 #include "model/sampler.h"
 #include "util/rng.h"
@@ -605,16 +606,16 @@ Test(sampler, a_mask_leaves_only_what_it_allows)
 
 static void measure(const char *name, const struct sampler_params *p, const float *logits, uint32_t n)
 {
-    enum { ROUNDS = 100 };
+    const uint32_t rounds = cases_of(100, 20);
     struct sampler *s = must_make(p, n);
     struct sampler_choice c;
     sampler_choose(s, logits, 0, &c);
     clock_t start = clock();
-    for (uint64_t position = 1; position <= ROUNDS; position++) {
+    for (uint64_t position = 1; position <= rounds; position++) {
         sampler_choose(s, logits, position, &c);
         sampler_accept(s, c.token, true);
     }
-    double us = 1e6 * (double)(clock() - start) / CLOCKS_PER_SEC / ROUNDS;
+    double us = 1e6 * (double)(clock() - start) / CLOCKS_PER_SEC / rounds;
     fprintf(stderr, "sampler: vocabulary %6u %-32s %7.1f us a token\n", n, name, us);
     cr_expect_lt(us, 50000, "%s", name);
     sampler_free(s);

@@ -150,9 +150,11 @@ static struct bytes load(const char *name)
 
 static void store(const char *name, const void *data, size_t len)
 {
-    int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    /* Not O_TRUNC: file systems write a file that was emptied to the disk at once. */
+    int fd = openat(dir, name, O_WRONLY | O_CREAT, 0600);
     cr_assert_geq(fd, 0);
     cr_assert_eq(write(fd, data, len), (ssize_t)len);
+    cr_assert_eq(ftruncate(fd, (off_t)len), 0);
     close(fd);
 }
 

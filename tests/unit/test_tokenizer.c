@@ -1,6 +1,7 @@
 /* Tokenizer: the ids of the reference for all fixtures on the real model; any merges against an encoder that
  * tries every pair again and again; what a vocabulary may not say; that bytes come back; and how long it
  * takes. */
+#include "../cases.h"
 #include "model/matcher.h"
 #include "model/tokenizer.h"
 #include "model/tokenizer_bpe.h"
@@ -734,7 +735,8 @@ Test(tokenizer, every_pre_tokenizer_takes_time_in_proportion)
         "\xe2\x80\x83 ",  "1", "1\xd9\xa3", "\n ", " \t", "!", "\xe3\x80\x80", "\xc2\xac\xe0\xa4\x80",
         "x\xe2\x80\x83 ", "'", "a\xc3\xa9"
     };
-    char texts[256][4], *text = malloc(1 << 19);
+    const size_t all = cases_of(1 << 19, 8);
+    char texts[256][4], *text = malloc(all);
     const char *tokens[256], *merges[1];
     byte_texts(texts, tokens);
     for (size_t p = 0; p < sizeof pres / sizeof pres[0]; p++) {
@@ -750,14 +752,14 @@ Test(tokenizer, every_pre_tokenizer_takes_time_in_proportion)
         struct tokenizer *t = must_open(&v);
         for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
             size_t part = strlen(parts[i]), len = 0;
-            for (; len + part < 1 << 19; len += part)
+            for (; len + part < all; len += part)
                 memcpy(text + len, parts[i], part);
             takes_time(t, pres[p], text, len, 0);
         }
-        memset(text, ' ', 1 << 19);
+        memset(text, ' ', all);
         memcpy(text, "\xc2\xac", 2);
-        memcpy(text + (1 << 19) - 2, "\xc2\xac", 2);
-        takes_time(t, pres[p], text, 1 << 19, 0);
+        memcpy(text + all - 2, "\xc2\xac", 2);
+        takes_time(t, pres[p], text, all, 0);
         tokenizer_free(t);
     }
     free(text);
