@@ -13,6 +13,7 @@ enum state {
     TEXT,   /* plain; `held` is white space and what may become a mark */
     OPENED, /* a call's JSON must begin */
     NAMED,  /* the tool's name stands in front of its arguments */
+    TOLD,   /* so does an id, which is not wanted: a call gets one from the server */
     CALL,   /* inside the JSON of a call */
     TAGGED, /* inside a call whose arguments have marks */
     AFTER,  /* a call ended: a closing mark, a separator, another call */
@@ -35,7 +36,7 @@ static const struct tagged_marks glm = { .key = "<arg_key>",
 
 /* No mark's first byte occurs in it again: where one fails, another can only begin at the failing byte. */
 static const struct format {
-    const char *name, *open, *close, *args;
+    const char *name, *open, *close, *args, *id;
     bool bare, list;
     const char *separators; /* between calls */
     const struct tagged_marks *tagged;
@@ -50,6 +51,7 @@ static const struct format {
                            .open = "[TOOL_CALLS]",
                            .close = "[TOOL_CALLS]",
                            .args = "[ARGS]",
+                           .id = "[CALL_ID]",
                            .list = true,
                            .separators = "" },
     [TOOLCALL_LLAMA3] = { .name = "llama3", .open = "<|python_tag|>", .bare = true, .separators = ";" },
@@ -109,10 +111,9 @@ const char *toolcall_format_mark(enum toolcall_format f, size_t i)
 {
     static const struct tagged_marks none;
     const struct tagged_marks *m = formats[f].tagged ? formats[f].tagged : &none;
-    const char *all[] = { formats[f].open, formats[f].close, formats[f].args,
-                          m->key,          m->value,         m->value ? m->key_end : NULL,
-                          m->value_end };
-    _Static_assert(sizeof all / sizeof *all <= TOOLCALL_MARKS + 1, "no format has all of them");
+    const char *all[] = { formats[f].open, formats[f].close, formats[f].args, formats[f].id,
+                          m->key,          m->value,         m->value_end,    m->value ? m->key_end : NULL };
+    _Static_assert(sizeof all / sizeof *all <= TOOLCALL_MARKS + 2, "no format has all of them");
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         if (all[k] && i-- == 0)
             return all[k];
@@ -507,9 +508,16 @@ static bool step_opened(struct toolcall *t, char c, answer_sink sink, void *arg)
     return false;
 }
 
+/* Which mark is being read behind a name; they begin alike. */
+static bool is_id_mark(const struct toolcall *t, char c)
+{
+    char second = t->n_mark > 1 ? t->held.data[t->held.len - t->n_mark + 1] : c;
+    return t->n_mark > 0 && second == t->f->id[1];
+}
+
 static bool step_named(struct toolcall *t, char c, answer_sink sink, void *arg)
 {
-    if (take_mark(t, t->f->args, NAMED, c))
+    if (is_id_mark(t, c) ? take_mark(t, t->f->id, TOLD, c) : take_mark(t, t->f->args, NAMED, c))
         return true;
     if (c == '{' && !t->n_mark && t->name.len)
         return open_arguments(t, sink, arg);
@@ -518,6 +526,18 @@ static bool step_named(struct toolcall *t, char c, answer_sink sink, void *arg)
         return false;
     }
     buf_putc(&t->name, c);
+    buf_putc(&t->held, c);
+    return true;
+}
+
+static bool step_told(struct toolcall *t, char c, answer_sink sink, void *arg)
+{
+    if (take_mark(t, t->f->args, NAMED, c))
+        return true;
+    if (t->n_mark || !is_name(c)) {
+        call_fails(t, sink, arg);
+        return false;
+    }
     buf_putc(&t->held, c);
     return true;
 }
@@ -607,6 +627,9 @@ int toolcall_feed(struct toolcall *t, const char *text, size_t len, answer_sink 
             break;
         case NAMED:
             n = step_named(t, *text, sink, arg);
+            break;
+        case TOLD:
+            n = step_told(t, *text, sink, arg);
             break;
         case CALL:
             n = step_call(t, *text, sink, arg);

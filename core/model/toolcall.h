@@ -1,7 +1,8 @@
 /* Toolcall: finds the tool calls in the text of an answer, as it comes. See answer.h for what comes out.
  *
  *   hermes   <tool_call>{"name": .., "arguments": {..}}</tool_call>, any number, text between (Hermes, Qwen)
- *   mistral  [TOOL_CALLS][{"name": .., "arguments": {..}}, ..] or [TOOL_CALLS]name{..} or name[ARGS]{..}
+ *   mistral  [TOOL_CALLS][{"name": .., "arguments": {..}}, ..] or [TOOL_CALLS]name{..} or name[ARGS]{..} or
+ *            name[CALL_ID]id[ARGS]{..}
  *   llama3   {"name": .., "parameters": {..}} as the whole answer or after <|python_tag|>; several after one
  *            another, by ; or white space
  *   json     such an object, or a list of them, as the whole answer

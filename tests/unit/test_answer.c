@@ -269,6 +269,14 @@ Test(answer, mistral_calls)
                "T(Sure.)C(now)({}).");
     check_case(mistral, "[TOOL_CALLS]now{\"name\": 3}[TOOL_CALLS]read_file[ARGS]{\"p\": \"x\"}",
                "C(now)({\"name\": 3}).C(read_file)({\"p\": \"x\"}).");
+    check_case(mistral,
+               "[TOOL_CALLS]now[CALL_ID]aB3456789[ARGS]{\"a\": 1}[TOOL_CALLS]read_file[CALL_ID]1[ARGS]{}",
+               "C(now)({\"a\": 1}).C(read_file)({}).");
+    check_case(mistral, "[TOOL_CALLS]now[CAGS]{}", "T([TOOL_CALLS]now[CAGS]{})");
+    check_case(mistral, "[TOOL_CALLS]now[CALL_ID]a[CALL_ID]b[ARGS]{}",
+               "T([TOOL_CALLS]now[CALL_ID]a[CALL_ID]b[ARGS]{})");
+    check_case(mistral, "[TOOL_CALLS]now[CALL_ID]a", "T([TOOL_CALLS]now[CALL_ID]a)");
+    check_case(mistral, "[TOOL_CALLS]now[CALL_ID][", "T([TOOL_CALLS]now[CALL_ID][)");
     check_case(mistral, "[TOOL_CALLS]now", "T([TOOL_CALLS]now)");
     check_case(mistral, "[TOOL_CALLS]now[ARG]{}", "T([TOOL_CALLS]now[ARG]{})");
     check_case(mistral, "[TOOL", "T([TOOL)");
@@ -498,6 +506,7 @@ static const char *const pieces[] = {
     "</tool_call>",
     "[TOOL_CALLS]",
     "[ARGS]",
+    "[CALL_ID]",
     "<|python_tag|>",
     "\n",
     " ",
