@@ -12,7 +12,7 @@ help:
 	@echo 'make run [MODEL=path.gguf] [PORT=8080]   install what is missing, build, bring a small model, serve it'
 	@echo 'make build                               build only'
 	@echo '     CUDA=yes | CUDA=no                  with either: with or without the CUDA engine (default: where a GPU is)'
-	@echo 'make test                                all checks, at most 10 minutes on 2 cores'
+	@echo 'make test                                all checks, about a quarter of an hour on 2 cores'
 	@echo 'make test-long                           the longer tests'
 	@echo 'make e2e-clients                         Claude Code, Codex, qwen-code and others against berth, offline'
 	@echo 'make asan | tsan                         the checks of one sanitizer'
