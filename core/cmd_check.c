@@ -68,8 +68,9 @@ static int check(const char *path, const struct cmd_strings *sets)
     else if (r > 0)
         cmd_error("note: %s; the rest is right", err);
     else
-        printf("ok: model %s, device %s, context %u, kv_tokens %u, %u slots, policy %s\n", model.name,
-               model.device, model.context, model.kv_tokens, model.slots, policy);
+        printf("ok: model %s, device %s, activations %s, context %u, kv_tokens %u, %u slots, policy %s\n",
+               model.name, model.device, model.info.activations, model.context, model.kv_tokens, model.slots,
+               policy);
     loaded_clear(&model);
     free(keys);
     config_free(config);

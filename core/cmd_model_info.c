@@ -271,6 +271,8 @@ static void put_verdict(struct report *r, uint64_t tensor_bytes, const char *tok
         put_int(r->out, "kv_heads", m->n_head_kv);
         put_int(r->out, "vocabulary", m->n_vocab);
         json_object_set_new(r->out, "output_tied", json_boolean(m->output == m->token_embd));
+        /* With engine.activations "auto". */
+        json_object_set_new(r->out, "activations", json_string(m->int16 ? "int16" : "int8"));
         put_memory(r, m, tensor_bytes);
         put_warning(r, m);
         model_free(m);
@@ -402,6 +404,7 @@ static void print_text(const json_t *o)
     print_tokenizer(json_object_get(o, "tokenizer"));
     print_value("chat template", json_object_get(o, "chat_template"));
     print_value("template error", json_object_get(o, "chat_template_error"));
+    print_value("activations", json_object_get(o, "activations"));
     print_value("KV bytes/token f16", json_object_get(o, "kv_bytes_per_token_f16"));
     print_value("KV bytes/token f32", json_object_get(o, "kv_bytes_per_token_f32"));
     print_value("KV bytes/token q8", json_object_get(o, "kv_bytes_per_token_q8_0"));

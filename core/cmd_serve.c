@@ -184,6 +184,8 @@ static int start_api(struct server *s, char *err, size_t errlen)
         .context_train = l->context_train,
         .n_embd = l->n_embd,
         .device = s->device,
+        .activations = l->info.activations,
+        .kv_type = l->info.kv_type,
         .turn_token = l->turn_token,
         .stages = l->info.n_stages,
         .groups = l->groups,
@@ -273,11 +275,12 @@ static void log_ready(const struct server *s, uint64_t start_ns)
         snprintf(addresses + len, sizeof addresses - len, "%s%s", i ? "," : "", address);
     }
     log_write(LOG_INFO, "ready",
-              "address=%s model=%s context=%u kv_tokens=%u kv_mb=%zu device=%s threads=%u stages=%u "
-              "groups=%u seconds=%.2f",
+              "address=%s model=%s context=%u kv_tokens=%u kv_mb=%zu kv_type=%s activations=%s device=%s "
+              "threads=%u stages=%u groups=%u seconds=%.2f",
               addresses, log_quote(name, sizeof name, l->name), l->context, l->kv_tokens,
-              l->info.kv_bytes >> 20, log_quote(device, sizeof device, s->device), l->threads,
-              l->info.n_stages, l->groups, (double)(clock_now_ns() - start_ns) / 1e9);
+              l->info.kv_bytes >> 20, l->info.kv_type, l->info.activations,
+              log_quote(device, sizeof device, s->device), l->threads, l->info.n_stages, l->groups,
+              (double)(clock_now_ns() - start_ns) / 1e9);
 }
 
 static int start_all(struct server *s, const struct reload_options *o, char *err, size_t errlen)

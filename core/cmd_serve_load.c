@@ -96,7 +96,9 @@ static int load_template(const struct config *c, const struct gguf *f, struct lo
     } else {
         r = gguf_get_str(f, "tokenizer.chat_template", &text, err, errlen);
         if (r == 0) {
-            log_write(LOG_WARN, "template", "source=chatml reason=\"the model brings none\"");
+            log_write(LOG_WARN, "template",
+                      "source=chatml reason=\"the model brings none; model.chat_template names a file that "
+                      "has one\"");
             text = (struct gguf_str){ chat_template_chatml, strlen(chat_template_chatml) };
         }
     }

@@ -30,8 +30,9 @@ struct api_options {
     const char *tool_format;      /* "auto" or a name of model/toolcall.h */
     const char *const *normalize; /* names of normalizers */
     size_t n_normalize;
-    const char *device; /* what computes, in words */
-    int32_t turn_token; /* -1: none */
+    const char *device;                /* what computes, in words */
+    const char *activations, *kv_type; /* of the engine: what they are kept in */
+    int32_t turn_token;                /* -1: none */
     uint32_t stages, groups;
     int save_dir;                          /* folder of saved conversations, an open descriptor; -1: none */
     const struct slotfile_kind *slot_kind; /* what they must agree in; NULL without a folder */

@@ -98,6 +98,8 @@ bool metrics_gather(const struct api *a, struct metrics_view *v)
     v->extra = (struct metrics_extra){
         .model = o->model_name,
         .device = o->device,
+        .activations = o->activations,
+        .kv_type = o->kv_type,
         .turn_token = a->history.turn_token,
         .max_context = o->context,
         .groups = o->groups,

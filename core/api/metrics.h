@@ -9,7 +9,7 @@
 
 /* What the scheduler's record does not hold; figures are made when the view is gathered. */
 struct metrics_extra {
-    const char *model, *device, *turn_token;
+    const char *model, *device, *activations, *kv_type, *turn_token;
     uint64_t max_context, groups, stages;
     uint64_t requests_reading, open_requests, listeners;
     double start_time_s, uptime_s, kv_usage, read_per_s, cached_per_s, generated_per_s;

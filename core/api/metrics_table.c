@@ -56,6 +56,10 @@ static void info_labels(const struct metrics_view *v, struct buf *b)
     metrics_label(b, v->extra.model);
     buf_puts(b, ",device=");
     metrics_label(b, v->extra.device);
+    buf_puts(b, ",activations=");
+    metrics_label(b, v->extra.activations);
+    buf_puts(b, ",kv_type=");
+    metrics_label(b, v->extra.kv_type);
     buf_puts(b, ",policy=");
     metrics_label(b, v->st->policy.name);
     buf_puts(b, ",policy_version=");
@@ -74,6 +78,8 @@ static void cache_labels(const struct metrics_view *v, struct buf *b)
 const struct metric metrics_table[] = {
 { "engine", "model", .kind = METRIC_WORD, EXTRA(model), .help = "Name of the model." },
 { "engine", "device", .kind = METRIC_WORD, EXTRA(device), .help = "Where it is computed, with what: each stage's device, semicolons between." },
+{ "engine", "activations", .kind = METRIC_WORD, EXTRA(activations), .help = "What activations are rounded to: int8, int16, f32." },
+{ "engine", "kv_type", .kind = METRIC_WORD, EXTRA(kv_type), .help = "What keys and values are kept in: f16, f32, q8_0." },
 { .name = "info", .type = "gauge", .help = "1; what runs here is in the labels.", .kind = METRIC_INFO, .write = info_labels },
 { .vllm = "cache_config_info", .type = "gauge", .help = "1; how keys and values are kept is in the labels.", .kind = METRIC_INFO, .write = cache_labels },
 { "engine", "max_context", "max_context_tokens", .type = "gauge", .help = "Longest prompt and answer together.", EXTRA(max_context) },

@@ -108,8 +108,9 @@ const struct config_key config_keys[] = {
       HELP("Number type of keys and values. q8_0: half of f16's memory, for models whose head dimension is a multiple of 32.") },
     { "engine.activations", CHOICE(engine.activations, "\"auto\"", "auto int8 int16 f32"), UNIT(""), RESTART,
       HELP("What activations are rounded to before they meet the weights. auto: int16 for gemma3, whose "
-           "activations int8 makes too coarse, int8 for others. int16: a prompt takes up to twice as long. f32: "
-           "exact and slow.") },
+           "activations int8 makes too coarse, int8 for others. int16: prompts, and streams that run together, "
+           "take up to twice as long; a single stream loses little. f32: exact, with engine.kv_type f32, and "
+           "slow.") },
     { "engine.deterministic", BOOL(engine.deterministic, "true"), UNIT(""), RESTART,
       HELP("On CUDA: whether an answer is the same whatever else runs, as it always is on the CPU. false: cuBLAS computes large "
            "chunks of prompts in an order of its own, and must be there (libcublas).") },

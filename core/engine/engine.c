@@ -464,6 +464,7 @@ void engine_info_get(const struct engine *e, struct engine_info *ret_info)
 {
     *ret_info = (struct engine_info){ .device = e->infos[0].device,
                                       .activations = activation_names[e->activations],
+                                      .kv_type = kv_names[e->kv_type],
                                       .n_vocab = e->n_vocab,
                                       .blocks = e->pool.n_blocks,
                                       .blocks_used = e->pool.n_blocks - e->pool.n_free,

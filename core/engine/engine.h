@@ -77,8 +77,8 @@ struct engine_stage_info {
 };
 
 struct engine_info {
-    const char *device;      /* of the first stage: "cpu avx512 vnni, 2 threads" */
-    const char *activations; /* "int8", "int16", "f32" */
+    const char *device;                /* of the first stage: "cpu avx512 vnni, 2 threads" */
+    const char *activations, *kv_type; /* what "auto" has become: "int8", "int16", "f32"; as engine_options */
     uint32_t n_vocab, blocks, blocks_used;
     uint32_t blocks_flying; /* of blocks_used: taken by flights, in no session's list yet */
     size_t weight_bytes, kv_bytes;

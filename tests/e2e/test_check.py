@@ -153,7 +153,7 @@ def test_what_cannot_serve_does_not_pass(berth, synthetic_model, tmp_path):
     open_to_all = {"server": {"listen": ["0.0.0.0:80"], "open": True}, "model": model}
     result = berth("check", "--config", write(tmp_path / "c.json", json.dumps(open_to_all)))
     assert result.returncode == 0 and result.stderr == "", result.stderr
-    assert re.fullmatch(r"ok: model synthetic, device (cpu|cuda), context \d+, kv_tokens \d+, 64 slots, policy builtin",
+    assert re.fullmatch(r"ok: model synthetic, device (cpu|cuda), activations int8, context \d+, kv_tokens \d+, 64 slots, policy builtin",
                         result.stdout.splitlines()[-1])
 
 

@@ -63,6 +63,7 @@ def test_the_json_holds_what_is_promised(served):
     assert {"id", "state", "superseded", "request", "client", "tokens", "turn_tokens", "shared_prompt", "value", "retention",
             "age_s", "ttl_s", "turns", "stop_reason"} <= set(slot)
     assert len(m["live"]["slots"]) == m["engine"]["slots"] == 64 and m["engine"]["turn_token"] == "<|im_start|>"
+    assert (m["engine"]["activations"], m["engine"]["kv_type"]) == ("int8", "f16")
     assert m["engine"]["model"] and "cpu" in m["engine"]["device"] and m["engine"]["padding_safe"] is True
     assert 0 < len(m["live"]["cache_events"]) <= 96
     assert {"id", "time", "kind", "slot", "source", "tokens", "reason", "job", "request", "client", "generation"} <= \

@@ -39,6 +39,7 @@ def test_info_agrees_with_the_file(berth, synthetic_model):
     assert out["tokenizer"]["turn"] == {"id": 1, "text": "<|im_start|>"}
     assert out["tokenizer"]["eos"] == {"id": 2, "text": "<|im_end|>"}
     assert out["chat_template"] is True and "chat_template_error" not in out
+    assert out["activations"] == "int8"
 
 
 def test_info_tells_the_memory(berth, synthetic_model):
@@ -135,7 +136,7 @@ def test_info_tells_the_memory_of_a_file_it_cannot_run(berth, tmp_path):
     w.write_kv_data_to_file()
     w.close()
     out = info_json(berth, path)
-    assert out["runs"] is False
+    assert out["runs"] is False and "activations" not in out
     assert out["kv_bytes_per_token_f16"] == 3 * 2 * 16 * 2 * 2 and out["kv_bytes_per_token_f32"] == 3 * 2 * 16 * 2 * 4
     assert out["memory_bytes"] == (64 << 20) + 100 * out["kv_bytes_per_token_f16"]
 

@@ -222,7 +222,13 @@ def test_the_name_is_a_setting(start_server):
                                       {"engine.kv_type": "q8_0", "engine.activations": "int16"},
                                       {"engine.slots": 1}, {"engine.rows": 1}, {"engine.slots": 2, "engine.rows": 200}])
 def test_it_serves_with_other_settings(start_server, settings):
-    assert chat(start_server(settings))["usage"]["completion_tokens"] == 24
+    server = start_server(settings)
+    assert chat(server)["usage"]["completion_tokens"] == 24
+    # What "auto" has become is told where it is looked for.
+    arithmetic = {"activations": settings.get("engine.activations", "int8"), "kv_type": settings.get("engine.kv_type", "f16")}
+    assert arithmetic.items() <= server.ready.items() and arithmetic.items() <= get(server, "/metrics").json()["engine"].items()
+    info = re.search(r"^berth_info\{(.*)\} 1$", get(server, "/metrics?format=prometheus").text, re.M).group(1)
+    assert all(f'{key}="{value}"' in info for key, value in arithmetic.items())
 
 
 def test_closed_standard_streams_get_no_socket_in_their_place(berth_bin, synthetic_model, tmp_path, time_scale):
