@@ -12,12 +12,10 @@ struct ops_dev;    /* a device */
 struct ops_weight; /* a matrix in the device's layout */
 struct ops_kv;     /* a pool of KV blocks for a range of layers */
 
-/* What activations are before they are multiplied with quantized weights. Float weights take floats always.
- */
+/* What activations are when quantized weights are multiplied with them; float weights take floats. */
 enum ops_activations {
     OPS_INT8,  /* 32 numbers are whole multiples, -127..127, of a 127th of the largest */
-    OPS_INT16, /* and what that leaves of them once more likewise, in products of its own that are added last
-                */
+    OPS_INT16, /* so is what that leaves of them, in products of its own that are added last */
     OPS_F32    /* as they are: slow, for tests and doubts */
 };
 
@@ -68,8 +66,7 @@ struct ops_matmul {
     const struct ops_weight *weight[OPS_MAX_OUT];
     const float *bias[OPS_MAX_OUT]; /* one for each row of the weight, added to the whole sum; NULL: none */
     float *out[OPS_MAX_OUT];
-    bool add; /* out += : the residual. Each element gets one float addition, after its
-                 sum and bias */
+    bool add; /* out += : the residual. Each element gets one float addition, after its sum and bias */
 };
 
 /* Consecutive tokens of one sequence in a window. */

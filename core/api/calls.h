@@ -8,6 +8,8 @@ __attribute__((format(printf, 3, 4))) void api_fail(struct exchange *ex, const c
                                                     ...);
 /* 503, whatever was found wrong before: that may have come of it. */
 void api_fail_memory(struct exchange *ex);
+/* For what tokenizer_encode returned: no memory, or the text of `param` is at fault. */
+void api_fail_tokens(struct exchange *ex, const char *param, int r);
 
 /* fields.c: reads a body by the table of request fields. */
 /* Fails for a value that is none of those allowed, which it names; NULL: it is missing. */

@@ -252,7 +252,6 @@ static void stream_open(struct exchange *ex)
 static void answer_error(struct exchange *ex, int status, const char *type, const char *message,
                          const char *param, const char *code)
 {
-    char text[16];
     if (ex->answered)
         return;
     ex->answered = true;
@@ -262,6 +261,7 @@ static void answer_error(struct exchange *ex, int status, const char *type, cons
         http_stream_end(ex->http);
     } else {
         if (status == 429 || status == 503) {
+            char text[16];
             snprintf(text, sizeof text, "%" PRIu32, ex->error.retry_s ? ex->error.retry_s : 1);
             http_reply_header(ex->http, "Retry-After", text);
         }

@@ -3,9 +3,11 @@
 #include "api/fields.h"
 #include "util/jsonx.h"
 #include "util/rng.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void api_fail(struct exchange *ex, const char *param, const char *fmt, ...)
 {
@@ -24,6 +26,14 @@ void api_fail(struct exchange *ex, const char *param, const char *fmt, ...)
 void api_fail_memory(struct exchange *ex)
 {
     ex->error = (struct api_error){ .status = 503, .type = "server_error", .message = "out of memory" };
+}
+
+void api_fail_tokens(struct exchange *ex, const char *param, int r)
+{
+    if (r == -ENOMEM)
+        api_fail_memory(ex);
+    else
+        api_fail(ex, param, "%s: could not be tokenized: %s", param, strerror(-r));
 }
 
 void api_fail_value(struct exchange *ex, const char *param, const json_t *value, const char *allowed)

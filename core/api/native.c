@@ -3,7 +3,6 @@
 #include "api/private.h"
 #include "util/jsonx.h"
 #include "util/utf8.h"
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,12 +50,10 @@ static void read_tokenize(struct exchange *ex, json_t *body)
                      (q->add_special ? TOKENIZER_ADD_SPECIAL | TOKENIZER_ADD_END : 0);
     int r =
         tokenizer_encode(t, json_string_value(q->content), json_string_length(q->content), flags, &ids, &n);
-    if (r == -ENOMEM)
-        api_fail_memory(ex);
-    else if (r < 0)
-        api_fail(ex, "content", "content: could not be tokenized: %s", strerror(-r));
-    if (r < 0)
+    if (r < 0) {
+        api_fail_tokens(ex, "content", r);
         return;
+    }
     buf_puts(&ex->reply, "{\"tokens\":[");
     for (size_t i = 0; i < n; i++) {
         if (i)

@@ -434,14 +434,6 @@ void prompt_make(struct exchange *ex, const char *param)
     buf_free(&text);
 }
 
-static void fail_tokens(struct exchange *ex, const char *param, int r)
-{
-    if (r == -ENOMEM)
-        api_fail_memory(ex);
-    else
-        api_fail(ex, param, "%s: could not be tokenized: %s", param, strerror(-r));
-}
-
 bool prompt_count(struct exchange *ex, size_t *ret_tokens)
 {
     struct buf text = { 0 };
@@ -451,7 +443,7 @@ bool prompt_count(struct exchange *ex, size_t *ret_tokens)
                                   flags_for(ex, &text), &tokens, ret_tokens)
                : 0;
     if (r < 0) {
-        fail_tokens(ex, "messages", r);
+        api_fail_tokens(ex, "messages", r);
         ok = false;
     }
     free(tokens);
@@ -487,7 +479,7 @@ bool prompt_add_text(struct exchange *ex, const char *param, const char *text, s
     size_t n;
     int r = tokenizer_encode(ex->api->o.tokenizer, text, len, flags, &tokens, &n);
     if (r < 0) {
-        fail_tokens(ex, param, r);
+        api_fail_tokens(ex, param, r);
         return false;
     }
     return prompt_add_tokens(ex, param, tokens, n);

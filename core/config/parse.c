@@ -282,8 +282,10 @@ static json_t *value_of_override(const struct config_key *key, const char *text)
         return split_list(text, key->type == KEY_POLICIES);
     if (!is_text || strcmp(text, "null") == 0) {
         int r = jsonx_parse(text, strlen(text), MAX_DEPTH, true, &value, ignored, sizeof ignored);
-        if (r == 0 || r == -ENOMEM)
-            return r == 0 ? value : NULL;
+        if (r == 0)
+            return value;
+        if (r == -ENOMEM)
+            return NULL;
     }
     return json_string(text);
 }

@@ -43,15 +43,22 @@ static const char *const kv_names[] = {
     [OPS_KV_Q8_0] = "q8_0",
 };
 
+#define LENGTH(a) (sizeof(a) / sizeof *(a))
+
+/* Its index, or n. */
+static size_t name_find(const char *const *names, size_t n, const char *name)
+{
+    size_t i = 0;
+    while (i < n && strcmp(name, names[i]) != 0)
+        i++;
+    return i;
+}
+
 static bool kv_type_find(const char *name, enum ops_kv_type *ret_type)
 {
-    *ret_type = OPS_KV_F16;
-    for (size_t i = 0; name && i < sizeof kv_names / sizeof *kv_names; i++)
-        if (strcmp(name, kv_names[i]) == 0) {
-            *ret_type = (enum ops_kv_type)i;
-            return true;
-        }
-    return !name;
+    size_t i = name ? name_find(kv_names, LENGTH(kv_names), name) : OPS_KV_F16;
+    *ret_type = i < LENGTH(kv_names) ? (enum ops_kv_type)i : OPS_KV_F16;
+    return i < LENGTH(kv_names);
 }
 
 static const char *const activation_names[] = {
@@ -60,15 +67,11 @@ static const char *const activation_names[] = {
 
 static bool activations_find(const char *name, const struct model *m, enum ops_activations *ret_activations)
 {
-    *ret_activations = m->int16 ? OPS_INT16 : OPS_INT8;
-    if (!name || strcmp(name, "auto") == 0)
-        return true;
-    for (size_t i = 0; i < sizeof activation_names / sizeof *activation_names; i++)
-        if (strcmp(name, activation_names[i]) == 0) {
-            *ret_activations = (enum ops_activations)i;
-            return true;
-        }
-    return false;
+    const bool is_auto = !name || strcmp(name, "auto") == 0;
+    size_t i = is_auto ? m->int16 ? OPS_INT16 : OPS_INT8
+                       : name_find(activation_names, LENGTH(activation_names), name);
+    *ret_activations = i < LENGTH(activation_names) ? (enum ops_activations)i : OPS_INT8;
+    return i < LENGTH(activation_names);
 }
 
 const char *engine_kv_name(enum ops_kv_type type)
